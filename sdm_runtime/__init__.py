@@ -1,0 +1,40 @@
+"""Plan capture and replay for the backward of sparse delta memory layers.
+
+Names resolve on first use, so that importing the package loads neither torch nor the extension:
+the plan inspection tool works on a machine that has neither.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_EXPORTS = {
+    "BlasGemmStep": "chain",
+    "CudaError": "errors",
+    "GraphedChain": "chain",
+    "Plan": "plans",
+    "PlanError": "errors",
+    "SparseDeltaMemory": "layer",
+    "SparseDeltaMemoryArgs": "layer",
+    "StepChain": "chain",
+    "backends": "runtime",
+    "bf16_linear": "linear",
+    "last_dispatch": "dispatch",
+    "sdm_write_read": "ops",
+}
+_SUBMODULES = ("graphs", "inspect", "kernels", "qualify", "train")
+
+__all__ = [*_EXPORTS, *_SUBMODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
