@@ -1,0 +1,77 @@
+#include "kernels/common/step_launch.h"
+#include "kernels/gx_gemm/gx_gemm.h"
+
+namespace sdm {
+namespace {
+
+using plancap::Access;
+using plancap::Backend;
+using plancap::FieldInfo;
+using plancap::KernelInfo;
+
+constexpr const char* kName = "gx_gemm";
+
+constexpr FieldInfo kFields[] = {
+    SDM_FIELD(GxGemmParams, d_u),          SDM_FIELD(GxGemmParams, x),
+    SDM_FIELD(GxGemmParams, d_dv),         SDM_FIELD(GxGemmParams, step),
+    SDM_FIELD(GxGemmParams, num_parallel), SDM_FIELD(GxGemmParams, chunk_size),
+    SDM_FIELD(GxGemmParams, hd),
+};
+
+void run_host(const void* params) { gx_gemm_host(*static_cast<const GxGemmParams*>(params)); }
+
+void check(const plancap::Target& target, const GxGemmArgs& args) {
+  expect_tensor(kName, "d_u", args.d_u, Dtype::kFloat32, {kAny, kAny, kAny});
+  const int64_t n = args.d_u.shape[0], c = args.d_u.shape[1], hd = args.d_u.shape[2];
+  expect_chunk_size(kName, c);
+  expect_head_dim(kName, hd);
+  expect_tensor(kName, "x", args.x, Dtype::kFloat32, {n, c, c});
+  if (args.d_dv.ndim == 2) {
+    expect_tensor(kName, "d_dv", args.d_dv, Dtype::kFloat32, {n * c, hd});
+  } else {
+    expect_tensor(kName, "d_dv", args.d_dv, Dtype::kFloat32, {n, c, hd});
+  }
+  expect_device(kName, "d_u", args.d_u, target.device);
+  expect_device(kName, "x", args.x, target.device);
+  expect_device(kName, "d_dv", args.d_dv, target.device);
+}
+
+}  // namespace
+
+const KernelInfo& gx_gemm_info() {
+  static constexpr KernelInfo info =
+      plancap::make_kernel_info<GxGemmParams>(kName, kFields, run_host);
+  return info;
+}
+
+void gx_gemm(plancap::Sink& sink, const GxGemmArgs& args) {
+  // Check.
+  check(sink.target(), args);
+  const int64_t n = args.d_u.shape[0];
+  StepRange range = step_range(kName, n, args.num_parallel, args.ti, args.steps);
+
+  // Fill.
+  GxGemmParams params{};
+  params.d_u = static_cast<float*>(args.d_u.data);
+  params.x = static_cast<const float*>(args.x.data);
+  params.d_dv = static_cast<const float*>(args.d_dv.data);
+  params.step = range.first_run;
+  params.num_parallel = static_cast<int32_t>(args.num_parallel);
+  params.chunk_size = static_cast<int32_t>(args.d_u.shape[1]);
+  params.hd = static_cast<int32_t>(args.d_u.shape[2]);
+
+  // Launch.
+  const int64_t all_steps = n / args.num_parallel;
+  plancap::Launch launch;
+  launch.kernel = &gx_gemm_info();
+  launch.params = &params;
+  launch.steps = range.steps;
+  launch.patches = std::move(range.patches);
+  launch.operands = {per_step("d_u", args.d_u, Access::kReadWrite, all_steps),
+                     per_step("x", args.x, Access::kRead, all_steps),
+                     per_step("d_dv", args.d_dv, Access::kRead, all_steps)};
+  launch.config = host_config(false);
+  sink.launch(launch);
+}
+
+}  // namespace sdm

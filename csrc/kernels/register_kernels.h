@@ -1,0 +1,8 @@
+// Puts every kernel into the registry. Called once, by the bindings.
+#pragma once
+
+namespace sdm {
+
+void register_kernels();
+
+}  // namespace sdm

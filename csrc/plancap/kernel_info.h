@@ -1,0 +1,110 @@
+// What the runtime knows of a kernel: its parameter block, field by field, and its host twin.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "plancap/plan_format.h"
+
+namespace sdm::plancap {
+
+struct Dim3 {
+  uint32_t x = 1, y = 1, z = 1;
+  uint64_t volume() const { return uint64_t{x} * y * z; }
+  bool operator==(const Dim3&) const = default;
+};
+
+// The launch geometry as one validated value. On the host backend everything is 1, or grid.x = 0
+// for an empty problem.
+struct LaunchConfig {
+  Dim3 grid;
+  Dim3 block;
+  Dim3 cluster;
+  uint32_t shared_bytes = 0;
+  bool programmatic = false;
+};
+
+struct FieldInfo {
+  const char* name;
+  FieldType type;
+  uint32_t offset;
+  uint32_t size;
+};
+
+// Runs the whole launch on the calling thread's OpenMP team. May throw nothing.
+using HostTwin = void (*)(const void* params);
+
+struct KernelInfo {
+  const char* name;  // the kernel's name in plans and in the registry
+  uint32_t param_bytes;
+  std::span<const FieldInfo> fields;
+  HostTwin host;  // null: no host twin, and a host plan of it is an error
+  uint64_t layout_hash;
+};
+
+// FNV-1a (64 bits) over every field's name, type, offset and size, and the block's size: two builds
+// agree on it exactly when they agree on the meaning of a parameter block.
+constexpr uint64_t layout_hash(std::span<const FieldInfo> fields, uint32_t param_bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto add_byte = [&hash](uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  const auto add_word = [&](uint64_t word) {
+    for (int i = 0; i < 4; ++i) add_byte(word >> (8 * i) & 0xff);
+  };
+  for (const FieldInfo& field : fields) {
+    for (const char c : std::string_view(field.name)) add_byte(static_cast<unsigned char>(c));
+    add_byte(0);
+    add_word(static_cast<uint64_t>(field.type));
+    add_word(field.offset);
+    add_word(field.size);
+  }
+  add_word(param_bytes);
+  return hash;
+}
+
+// The field type of a member, from its C++ type.
+template <typename T>
+constexpr FieldType field_type_of() {
+  if constexpr (std::is_pointer_v<T>)
+    return FieldType::kPointer;
+  else if constexpr (std::is_same_v<T, int8_t>)
+    return FieldType::kInt8;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return FieldType::kUint8;
+  else if constexpr (std::is_same_v<T, int16_t>)
+    return FieldType::kInt16;
+  else if constexpr (std::is_same_v<T, uint16_t>)
+    return FieldType::kUint16;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return FieldType::kInt32;
+  else if constexpr (std::is_same_v<T, uint32_t>)
+    return FieldType::kUint32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return FieldType::kInt64;
+  else if constexpr (std::is_same_v<T, uint64_t>)
+    return FieldType::kUint64;
+  else if constexpr (std::is_same_v<T, float>)
+    return FieldType::kFloat32;
+  else if constexpr (std::is_same_v<T, double>)
+    return FieldType::kFloat64;
+  else
+    return FieldType::kBytes;
+}
+
+// One row of a field table: SDM_FIELD(GxGemmParams, step).
+#define SDM_FIELD(Struct, member)                                       \
+  ::sdm::plancap::FieldInfo {                                           \
+    #member, ::sdm::plancap::field_type_of<decltype(Struct::member)>(), \
+        static_cast<uint32_t>(offsetof(Struct, member)),                \
+        static_cast<uint32_t>(sizeof(Struct::member))                   \
+  }
+
+template <typename Params>
+constexpr KernelInfo make_kernel_info(const char* name, std::span<const FieldInfo> fields,
+                                      HostTwin host) {
+  static_assert(std::is_trivially_copyable_v<Params> && std::is_standard_layout_v<Params>);
+  constexpr auto bytes = static_cast<uint32_t>(sizeof(Params));
+  return {name, bytes, fields, host, layout_hash(fields, bytes)};
+}
+
+}  // namespace sdm::plancap

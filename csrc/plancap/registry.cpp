@@ -1,0 +1,44 @@
+#include "plancap/registry.h"
+
+#include <deque>
+
+#include "plancap/error.h"
+
+namespace sdm::plancap {
+namespace {
+
+// A deque, so that a KernelInfo never moves: launchers and plans keep pointers to it.
+std::deque<KernelInfo>& kernels() {
+  static std::deque<KernelInfo> list;
+  return list;
+}
+
+}  // namespace
+
+void register_kernel(const KernelInfo& info) {
+  SDM_INTERNAL_CHECK(find_kernel(info.name) == nullptr, "kernel ", info.name, " registered twice");
+  SDM_INTERNAL_CHECK(std::string_view(info.name).size() < sizeof(PlanHeader::kernel),
+                     "kernel name ", info.name, " too long");
+  for (const FieldInfo& field : info.fields) {
+    SDM_INTERNAL_CHECK(uint64_t{field.offset} + field.size <= info.param_bytes, "kernel ",
+                       info.name, ": field ", field.name, " ends past the parameter block");
+    SDM_INTERNAL_CHECK(std::string_view(field.name).size() < sizeof(FieldRecord::name), "kernel ",
+                       info.name, ": field name ", field.name, " too long");
+  }
+  kernels().push_back(info);
+}
+
+const KernelInfo* find_kernel(std::string_view name) {
+  for (const KernelInfo& info : kernels()) {
+    if (name == info.name) return &info;
+  }
+  return nullptr;
+}
+
+std::vector<const KernelInfo*> all_kernels() {
+  std::vector<const KernelInfo*> list;
+  for (const KernelInfo& info : kernels()) list.push_back(&info);
+  return list;
+}
+
+}  // namespace sdm::plancap

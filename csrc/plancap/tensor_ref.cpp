@@ -1,0 +1,121 @@
+#include "plancap/tensor_ref.h"
+
+#include "plancap/error.h"
+
+namespace sdm {
+namespace {
+
+std::string shape_text(const int64_t* shape, int ndim) {
+  std::string text = "[";
+  for (int i = 0; i < ndim; ++i) {
+    text += i ? ", " : "";
+    text += shape[i] == kAny ? std::string("any") : std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+int64_t TensorRef::numel() const {
+  int64_t count = 1;
+  for (int i = 0; i < ndim; ++i) count *= shape[i];
+  return count;
+}
+
+uint64_t TensorRef::bytes() const { return static_cast<uint64_t>(numel()) * dtype_bytes(dtype); }
+
+bool TensorRef::contiguous() const {
+  if (numel() == 0) return true;
+  int64_t expected = 1;
+  for (int i = ndim - 1; i >= 0; --i) {
+    if (shape[i] != 1 && strides[i] != expected) return false;
+    expected *= shape[i];
+  }
+  return true;
+}
+
+std::string TensorRef::describe() const {
+  std::string text = cat(dtype_name(dtype), " ", shape_text(shape.data(), ndim));
+  if (!contiguous()) text += cat(" with strides ", shape_text(strides.data(), ndim));
+  return text;
+}
+
+const char* dtype_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return "float32";
+    case Dtype::kBFloat16:
+      return "bfloat16";
+    case Dtype::kInt32:
+      return "int32";
+    case Dtype::kUint8:
+      return "uint8";
+    case Dtype::kInt64:
+      return "int64";
+    case Dtype::kFloat8E4M3:
+      return "float8_e4m3fn";
+    case Dtype::kFloat64:
+      return "float64";
+    case Dtype::kFloat16:
+      return "float16";
+  }
+  return "unknown dtype";
+}
+
+uint32_t dtype_bytes(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kUint8:
+    case Dtype::kFloat8E4M3:
+      return 1;
+    case Dtype::kBFloat16:
+    case Dtype::kFloat16:
+      return 2;
+    case Dtype::kFloat32:
+    case Dtype::kInt32:
+      return 4;
+    case Dtype::kInt64:
+    case Dtype::kFloat64:
+      return 8;
+  }
+  return 0;
+}
+
+std::string device_name(Device device) {
+  return device.kind == DeviceKind::kHost ? "cpu" : cat("cuda:", device.index);
+}
+
+void expect_tensor(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,
+                   std::initializer_list<int64_t> shape) {
+  bool fits = tensor.ndim == static_cast<int>(shape.size());
+  int i = 0;
+  for (int64_t length : shape) {
+    fits = fits && (length == kAny || tensor.shape[i] == length);
+    ++i;
+  }
+  const std::string expected =
+      cat(dtype_name(dtype), " ", shape_text(shape.begin(), static_cast<int>(shape.size())));
+  SDM_EXPECT(tensor.dtype == dtype, kType, where, argument, expected, tensor.describe());
+  SDM_EXPECT(fits, kValue, where, argument, expected, tensor.describe());
+  expect_contiguous(where, argument, tensor);
+}
+
+void expect_contiguous(const char* where, const char* argument, const TensorRef& tensor) {
+  SDM_EXPECT(tensor.contiguous(), kValue, where, argument, "a contiguous tensor",
+             tensor.describe());
+}
+
+void expect_device(const char* where, const char* argument, const TensorRef& tensor,
+                   Device device) {
+  SDM_EXPECT(tensor.device == device, kValue, where, argument,
+             cat("a tensor on ", device_name(device)), device_name(tensor.device));
+}
+
+void expect_numel(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,
+                  int64_t numel) {
+  const std::string expected = cat(dtype_name(dtype), " with ", numel, " elements");
+  SDM_EXPECT(tensor.dtype == dtype, kType, where, argument, expected, tensor.describe());
+  SDM_EXPECT(tensor.numel() == numel, kValue, where, argument, expected, tensor.describe());
+  expect_contiguous(where, argument, tensor);
+}
+
+}  // namespace sdm

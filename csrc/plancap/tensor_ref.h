@@ -1,0 +1,53 @@
+// A tensor as the core sees it: an address, a dtype, a shape, strides and a device. No owner:
+// whoever makes one keeps the tensor alive for as long as the address is used.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "plancap/plan_format.h"
+
+namespace sdm {
+
+using plancap::Dtype;
+
+inline constexpr int kMaxDims = 64;  // what torch itself allows is 64 as well
+
+enum class DeviceKind : uint8_t { kHost = 1, kCuda = 2 };
+
+struct Device {
+  DeviceKind kind = DeviceKind::kHost;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+struct TensorRef {
+  void* data = nullptr;
+  Dtype dtype = Dtype::kFloat32;
+  Device device;
+  int ndim = 0;
+  std::array<int64_t, kMaxDims> shape{};
+  std::array<int64_t, kMaxDims> strides{};  // in elements
+
+  bool defined() const { return ndim > 0 || data != nullptr; }
+  int64_t numel() const;
+  uint64_t bytes() const;  // of a contiguous tensor of this shape
+  bool contiguous() const;
+  std::string describe() const;  // "float32 [8, 64, 64]", with the strides if not contiguous
+};
+
+const char* dtype_name(Dtype dtype);
+uint32_t dtype_bytes(Dtype dtype);
+std::string device_name(Device device);  // "cpu" or "cuda:0"
+
+// Checks of one argument. kAny in a shape accepts any length.
+inline constexpr int64_t kAny = -1;
+void expect_tensor(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,
+                   std::initializer_list<int64_t> shape);
+void expect_contiguous(const char* where, const char* argument, const TensorRef& tensor);
+void expect_device(const char* where, const char* argument, const TensorRef& tensor, Device device);
+void expect_numel(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,
+                  int64_t numel);
+
+}  // namespace sdm
