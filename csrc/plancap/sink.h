@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plancap/kernel_info.h"
@@ -35,6 +36,8 @@ struct Operand {
   uint64_t offset = 0;       // bytes from the operand's start to the address in the field
 };
 
+using NamedTensor = std::pair<std::string, TensorRef>;
+
 struct Patch {
   const char* field;
   PatchKind kind;
@@ -47,7 +50,9 @@ struct Patch {
 // One launch, complete. `params` is the kernel's parameter block with real addresses in it.
 struct Launch {
   const KernelInfo* kernel = nullptr;
-  std::string entry;  // the device function; empty on the host backend
+  std::string entry;                     // the device function; empty on the host backend
+  std::array<uint8_t, 32> image_hash{};  // SHA-256 of the image that holds it
+  bool library = false;  // a library call that the executor makes, not a kernel of ours
   LaunchConfig config;
   const void* params = nullptr;
   uint32_t steps = 1;
@@ -83,10 +88,14 @@ class PlanSink : public Sink {
   // The recorded plan's bytes. Throws kPlan when the launcher launched nothing.
   std::vector<std::byte> finish();
 
+  // The operands of the recorded launch, each name once.
+  const std::vector<NamedTensor>& operands() const { return operands_; }
+
  private:
   std::string launcher_;
   Target target_;
   std::vector<std::byte> bytes_;
+  std::vector<NamedTensor> operands_;
   bool launched_ = false;
 };
 

@@ -9,7 +9,7 @@ std::string shape_text(const int64_t* shape, int ndim) {
   std::string text = "[";
   for (int i = 0; i < ndim; ++i) {
     text += i ? ", " : "";
-    text += shape[i] == kAny ? std::string("any") : std::to_string(shape[i]);
+    text += std::to_string(shape[i]);
   }
   return text + "]";
 }
@@ -85,15 +85,17 @@ std::string device_name(Device device) {
 }
 
 void expect_tensor(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,
-                   std::initializer_list<int64_t> shape) {
+                   std::initializer_list<Dim> shape) {
   bool fits = tensor.ndim == static_cast<int>(shape.size());
+  std::string expected = cat(dtype_name(dtype), " [");
   int i = 0;
-  for (int64_t length : shape) {
-    fits = fits && (length == kAny || tensor.shape[i] == length);
+  for (const Dim& dim : shape) {
+    fits = fits && (dim.name || tensor.shape[i] == dim.length);
+    expected += i ? ", " : "";
+    expected += dim.name ? std::string(dim.name) : std::to_string(dim.length);
     ++i;
   }
-  const std::string expected =
-      cat(dtype_name(dtype), " ", shape_text(shape.begin(), static_cast<int>(shape.size())));
+  expected += "]";
   SDM_EXPECT(tensor.dtype == dtype, kType, where, argument, expected, tensor.describe());
   SDM_EXPECT(fits, kValue, where, argument, expected, tensor.describe());
   expect_contiguous(where, argument, tensor);

@@ -41,10 +41,17 @@ const char* dtype_name(Dtype dtype);
 uint32_t dtype_bytes(Dtype dtype);
 std::string device_name(Device device);  // "cpu" or "cuda:0"
 
-// Checks of one argument. kAny in a shape accepts any length.
-inline constexpr int64_t kAny = -1;
+// One expected length of a shape: a number, or the name of any length.
+struct Dim {
+  Dim(int64_t expected) : length(expected) {}  // NOLINT: written as {"N", 64, hd}
+  Dim(const char* any) : name(any) {}          // NOLINT
+  int64_t length = 0;
+  const char* name = nullptr;
+};
+
+// Checks of one argument.
 void expect_tensor(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,
-                   std::initializer_list<int64_t> shape);
+                   std::initializer_list<Dim> shape);
 void expect_contiguous(const char* where, const char* argument, const TensorRef& tensor);
 void expect_device(const char* where, const char* argument, const TensorRef& tensor, Device device);
 void expect_numel(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,

@@ -21,7 +21,7 @@ constexpr FieldInfo kFields[] = {
 void run_host(const void* params) { gx_gemm_host(*static_cast<const GxGemmParams*>(params)); }
 
 void check(const plancap::Target& target, const GxGemmArgs& args) {
-  expect_tensor(kName, "d_u", args.d_u, Dtype::kFloat32, {kAny, kAny, kAny});
+  expect_tensor(kName, "d_u", args.d_u, Dtype::kFloat32, {"N", "C", "hd"});
   const int64_t n = args.d_u.shape[0], c = args.d_u.shape[1], hd = args.d_u.shape[2];
   expect_chunk_size(kName, c);
   expect_head_dim(kName, hd);

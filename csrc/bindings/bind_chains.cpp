@@ -1,0 +1,48 @@
+#include "bindings/bindings.h"
+
+namespace py = pybind11;
+
+namespace sdm::bindings {
+namespace {
+
+using plancap::BoundPlan;
+using plancap::Chain;
+using plancap::Plan;
+
+std::shared_ptr<Chain> make_chain(const std::vector<std::shared_ptr<BoundPlan>>& plans,
+                                  uint32_t steps) {
+  std::vector<BoundPlanPtr> list(plans.begin(), plans.end());
+  return std::make_shared<Chain>(std::move(list), steps);
+}
+
+py::bytes chain_bytes(const std::vector<std::shared_ptr<Plan>>& plans, uint32_t steps) {
+  const std::vector<std::shared_ptr<const Plan>> list(plans.begin(), plans.end());
+  return to_python(plancap::encode_chain(list, steps));
+}
+
+py::tuple decode_chain(const py::buffer& buffer) {
+  const plancap::DecodedChain chain = plancap::decode_chain(from_python(buffer));
+  py::list plans;
+  for (const auto& plan : chain.plans) plans.append(std::const_pointer_cast<Plan>(plan));
+  return py::make_tuple(plans, chain.steps);
+}
+
+void run(const Chain& chain, uintptr_t stream) {
+  const py::gil_scoped_release release;
+  plancap::run_chain(chain, as_stream(stream));
+}
+
+}  // namespace
+
+void bind_chains(py::module_& module) {
+  py::class_<Chain, std::shared_ptr<Chain>>(module, "Chain")
+      .def(py::init(&make_chain), py::arg("plans"), py::arg("steps"))
+      .def("run", &run, py::arg("stream"))
+      .def("launches", &Chain::launches)
+      .def("steps", &Chain::steps)
+      .def("device", &Chain::device);
+  module.def("encode_chain", &chain_bytes);
+  module.def("decode_chain", &decode_chain);
+}
+
+}  // namespace sdm::bindings

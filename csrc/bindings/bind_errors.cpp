@@ -1,0 +1,39 @@
+#include "bindings/bindings.h"
+#include "plancap/error.h"
+
+namespace py = pybind11;
+
+namespace sdm::bindings {
+namespace {
+
+// The Python class of an error kind. PlanError and CudaError live in sdm_runtime/errors.py, so that
+// they exist without the extension.
+py::object exception_class(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kValue:
+      return py::reinterpret_borrow<py::object>(PyExc_ValueError);
+    case ErrorKind::kType:
+      return py::reinterpret_borrow<py::object>(PyExc_TypeError);
+    case ErrorKind::kPlan:
+      return py::module_::import("sdm_runtime.errors").attr("PlanError");
+    case ErrorKind::kCuda:
+      return py::module_::import("sdm_runtime.errors").attr("CudaError");
+    case ErrorKind::kInternal:
+      break;
+  }
+  return py::reinterpret_borrow<py::object>(PyExc_RuntimeError);
+}
+
+}  // namespace
+
+void bind_errors(py::module_&) {
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      py::set_error(exception_class(error.kind()), error.what());
+    }
+  });
+}
+
+}  // namespace sdm::bindings

@@ -1,0 +1,12 @@
+#include "bindings/bindings.h"
+#include "kernels/register_kernels.h"
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "The plan-capture runtime: plans, chains and kernel launchers.";
+  sdm::register_kernels();
+  sdm::bindings::bind_errors(module);
+  sdm::bindings::bind_tensors(module);
+  sdm::bindings::bind_plans(module);
+  sdm::bindings::bind_chains(module);
+  sdm::bindings::bind_kernels(module);
+}

@@ -1,0 +1,45 @@
+// A plan with addresses: what the executor runs.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plancap/plan.h"
+
+namespace sdm::plancap {
+
+struct ResolvedPatch {
+  uint32_t offset;  // into the parameter block
+  PatchKind kind;
+  int64_t base;  // for a pointer: the bound address is added by address
+  int64_t stride;
+  int64_t lowest;
+  int64_t highest;
+  uint64_t address;  // 0 unless kind is kPointer
+
+  // Writes value(ti) into a copy of the parameter block.
+  void apply(std::byte* params, int64_t ti) const;
+};
+
+class BoundPlan {
+ public:
+  // Checks every operand's device, dtype, contiguity, extent and alignment against what was
+  // recorded, and that nothing written overlaps another operand. Throws kPlan; binds all or
+  // nothing.
+  static std::shared_ptr<const BoundPlan> bind(std::shared_ptr<const Plan> plan,
+                                               const std::vector<NamedTensor>& operands);
+
+  const Plan& plan() const { return *plan_; }
+  std::shared_ptr<const Plan> shared_plan() const { return plan_; }
+  Device device() const { return device_; }
+  std::span<const std::byte> params() const { return params_; }
+  std::span<const ResolvedPatch> patches() const { return patches_; }
+
+ private:
+  BoundPlan() = default;
+  std::shared_ptr<const Plan> plan_;
+  Device device_;
+  std::vector<std::byte> params_;
+  std::vector<ResolvedPatch> patches_;
+};
+
+}  // namespace sdm::plancap

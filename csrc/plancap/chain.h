@@ -1,0 +1,42 @@
+// A chain: plans in order, run for ti = steps-1 .. 0.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "plancap/bound_plan.h"
+
+namespace sdm::plancap {
+
+class Chain {
+ public:
+  // Throws kPlan for no plan, plans of two backends or devices, or more steps than a plan covers.
+  Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps);
+
+  std::span<const std::shared_ptr<const BoundPlan>> plans() const { return plans_; }
+  uint32_t steps() const { return steps_; }
+  Backend backend() const { return plans_.front()->plan().backend(); }
+  Device device() const { return plans_.front()->device(); }
+
+  // Launches of one run: empty grids are not launched.
+  uint64_t launches() const;
+
+  // Runs every step on the host. Every run patches its own copy of the parameters, so that threads
+  // may run one chain at once (their operands are then shared: that is the caller's race to avoid).
+  void run_host() const;
+
+ private:
+  std::vector<std::shared_ptr<const BoundPlan>> plans_;
+  uint32_t steps_;
+};
+
+// The chain file: unbound plans and a step count.
+std::vector<std::byte> encode_chain(std::span<const std::shared_ptr<const Plan>> plans,
+                                    uint32_t steps);
+
+struct DecodedChain {
+  std::vector<std::shared_ptr<const Plan>> plans;
+  uint32_t steps = 0;
+};
+DecodedChain decode_chain(std::span<const std::byte> bytes);
+
+}  // namespace sdm::plancap

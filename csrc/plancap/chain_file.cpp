@@ -1,0 +1,98 @@
+#include <cstring>
+
+#include "plancap/chain.h"
+#include "plancap/crc32.h"
+#include "plancap/error.h"
+
+namespace sdm::plancap {
+namespace {
+
+#define SDM_CHAIN_CHECK(condition, byte, ...)                                           \
+  do {                                                                                  \
+    if (!(condition)) {                                                                 \
+      throw Error(ErrorKind::kPlan, cat("chain: ", __VA_ARGS__, " (byte ", byte, ")")); \
+    }                                                                                   \
+  } while (0)
+
+void check_header(const ChainHeader& header, std::span<const std::byte> bytes) {
+  SDM_CHAIN_CHECK(header.magic == kChainMagic, 0, "bad magic: this is no chain");
+  SDM_CHAIN_CHECK(header.version >= 1 && header.oldest_reader <= kFormatVersion,
+                  offsetof(ChainHeader, version), "unknown version ", header.version,
+                  ", this build reads version ", kFormatVersion);
+  SDM_CHAIN_CHECK(header.total_bytes == bytes.size(), offsetof(ChainHeader, total_bytes),
+                  "truncated or padded: the header says ", header.total_bytes, " bytes, got ",
+                  bytes.size());
+  const uint32_t sum = crc32(bytes.subspan(offsetof(ChainHeader, version)));
+  SDM_CHAIN_CHECK(sum == header.checksum, offsetof(ChainHeader, checksum), "damaged: checksum is ",
+                  header.checksum, ", the bytes give ", sum);
+  SDM_CHAIN_CHECK(header.version == kFormatVersion && header.oldest_reader == kOldestReader,
+                  offsetof(ChainHeader, version), "version ", header.version, "/",
+                  header.oldest_reader, ", this build reads ", kFormatVersion, "/", kOldestReader);
+  SDM_CHAIN_CHECK(header.header_bytes == sizeof(ChainHeader), offsetof(ChainHeader, header_bytes),
+                  "header of ", header.header_bytes, " bytes, expected ", sizeof(ChainHeader));
+  SDM_CHAIN_CHECK(header.steps >= 1 && header.steps <= 0x7fffffff, offsetof(ChainHeader, steps),
+                  header.steps, " steps, expected 1..2^31-1");
+  SDM_CHAIN_CHECK(header.num_plans >= 1, offsetof(ChainHeader, num_plans), "no plan in it");
+  SDM_CHAIN_CHECK(header.reserved == 0, offsetof(ChainHeader, reserved), "reserved bytes not zero");
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_chain(std::span<const std::shared_ptr<const Plan>> plans,
+                                    uint32_t steps) {
+  ChainHeader header{};
+  header.magic = kChainMagic;
+  header.version = kFormatVersion;
+  header.oldest_reader = kOldestReader;
+  header.header_bytes = sizeof(ChainHeader);
+  header.steps = steps;
+  header.num_plans = static_cast<uint32_t>(plans.size());
+
+  std::vector<std::byte> bytes(sizeof(ChainHeader) + plans.size() * sizeof(ChainEntry));
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const ChainEntry entry{bytes.size(), plans[i]->bytes().size()};
+    std::memcpy(bytes.data() + sizeof(ChainHeader) + i * sizeof(ChainEntry), &entry, sizeof(entry));
+    bytes.insert(bytes.end(), plans[i]->bytes().begin(), plans[i]->bytes().end());
+  }
+  header.total_bytes = bytes.size();
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  header.checksum = crc32(std::span(bytes).subspan(offsetof(ChainHeader, version)));
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  return bytes;
+}
+
+DecodedChain decode_chain(std::span<const std::byte> bytes) {
+  SDM_CHAIN_CHECK(bytes.size() >= sizeof(ChainHeader), bytes.size(), "truncated: ", bytes.size(),
+                  " bytes, a header takes ", sizeof(ChainHeader));
+  ChainHeader header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  check_header(header, bytes);
+
+  DecodedChain chain;
+  chain.steps = header.steps;
+  const uint64_t table_end = sizeof(ChainHeader) + uint64_t{header.num_plans} * sizeof(ChainEntry);
+  SDM_CHAIN_CHECK(table_end <= bytes.size(), offsetof(ChainHeader, num_plans), header.num_plans,
+                  " plans do not fit into ", bytes.size(), " bytes");
+  uint64_t next = table_end;
+  for (uint32_t i = 0; i < header.num_plans; ++i) {
+    const size_t at = sizeof(ChainHeader) + i * sizeof(ChainEntry);
+    ChainEntry entry;
+    std::memcpy(&entry, bytes.data() + at, sizeof(entry));
+    SDM_CHAIN_CHECK(entry.offset == next && entry.size <= bytes.size() - next, at, "plan ", i,
+                    " lies at ", entry.offset, " with ", entry.size, " bytes, expected at ", next);
+    const auto part = bytes.subspan(entry.offset, entry.size);
+    try {
+      chain.plans.push_back(Plan::decode({part.begin(), part.end()}));
+    } catch (const Error& error) {
+      throw Error(error.kind(),
+                  cat("chain: plan ", i, " at byte ", entry.offset, ": ", error.what()));
+    }
+    SDM_CHAIN_CHECK(chain.plans.back()->header().steps >= header.steps, at, "plan ", i, " covers ",
+                    chain.plans.back()->header().steps, " steps, the chain has ", header.steps);
+    next += entry.size;
+  }
+  SDM_CHAIN_CHECK(next == bytes.size(), next, "bytes after the last plan");
+  return chain;
+}
+
+}  // namespace sdm::plancap

@@ -1,0 +1,141 @@
+"""Step chains: plans in order, run for every step, last to first, by one call into the core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdm_runtime import _core
+from sdm_runtime.errors import PlanError
+from sdm_runtime.plans import Plan
+from sdm_runtime.tensors import current_stream
+
+
+class StepChain:
+    """An ordered list of plans and a step count; runs ``ti = steps-1 .. 0``.
+
+    Args:
+        plans: Bound plans of one backend and device (or, from :meth:`load`, unbound ones).
+        steps: Number of steps, at most what every plan covers.
+
+    Raises:
+        TypeError: An element of ``plans`` is no Plan.
+        ValueError: ``steps`` is less than 1, or ``plans`` is empty.
+        PlanError: The plans do not fit each other or ``steps``.
+    """
+
+    def __init__(self, plans: Sequence[Plan], steps: int):
+        """See the class."""
+        self._plans = tuple(plans)
+        for index, plan in enumerate(self._plans):
+            if not isinstance(plan, Plan):
+                raise TypeError(f"plans[{index}]: expected a Plan, got {type(plan).__name__}")
+        if not self._plans:
+            raise ValueError("plans: expected at least one plan, got none")
+        if steps < 1:
+            raise ValueError(f"steps: expected at least 1, got {steps}")
+        self._steps = int(steps)
+        self._core: Any = None
+        if all(plan.bound for plan in self._plans):
+            self._core = _core.Chain([plan.require_bound() for plan in self._plans], self._steps)
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans, in the order of one step."""
+        return self._plans
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of a run."""
+        return self._steps
+
+    @property
+    def backend(self) -> str:
+        """``"host"`` or ``"cuda"``."""
+        return self._plans[0].backend
+
+    @property
+    def launches(self) -> int:
+        """Launches of one run; an empty grid is not launched."""
+        return int(self._require_bound().launches())
+
+    def _require_bound(self) -> Any:
+        if self._core is None:
+            for plan in self._plans:
+                plan.require_bound()
+            raise PlanError("chain: not bound")
+        return self._core
+
+    def run(self, stream: torch.cuda.Stream | int | None = None) -> None:
+        """Run every step, last to first. One call into the core; the GIL is released.
+
+        Args:
+            stream: A CUDA stream (or its address); None takes torch's current stream of the
+                chain's device. Host chains run before the call returns and take none.
+
+        Raises:
+            PlanError: The chain is not bound.
+            CudaError: A launch failed; what was issued before it stays issued.
+            ValueError: A stream was given for a host chain.
+        """
+        core = self._require_bound()
+        if self.backend == "host":
+            if stream is not None:
+                raise ValueError("stream: expected None for a host chain, got a stream")
+            core.run(0)
+            return
+        if stream is None:
+            address = current_stream(self._device())
+        else:
+            address = stream if isinstance(stream, int) else int(stream.cuda_stream)
+        core.run(address)
+
+    def _device(self) -> torch.device:
+        for plan in self._plans:
+            for tensor in plan.tensors.values():
+                return tensor.device
+        raise PlanError("chain: no plan has an operand, so it belongs to no device")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the chain's plans and step count to ``path``; operands are not written."""
+        Path(path).write_bytes(
+            _core.encode_chain([plan._core for plan in self._plans], self._steps)
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> StepChain:
+        """Read a chain written by :meth:`save`, by this or another process; it is unbound.
+
+        Raises:
+            PlanError: The file is no chain that this build can run; the message says which byte.
+        """
+        plans, steps = _core.decode_chain(Path(path).read_bytes())
+        return cls([Plan(core) for core in plans], steps)
+
+    def bind(self, **operands: torch.Tensor) -> StepChain:
+        """A chain of the same plans that runs on ``operands``, given by operand name.
+
+        Each plan takes the operands that it names. Raises:
+            PlanError: A name that no plan has, or what :meth:`Plan.bind` refuses.
+        """
+        names = [{operand.name for operand in plan.operands} for plan in self._plans]
+        unknown = set(operands) - set().union(*names)
+        if unknown:
+            known = ", ".join(sorted(set().union(*names)))
+            raise PlanError(
+                f"chain bind: expected one of {known}, got {', '.join(sorted(unknown))}"
+            )
+        bound = [
+            plan.bind(**{name: operands[name] for name in wanted if name in operands})
+            for plan, wanted in zip(self._plans, names, strict=True)
+        ]
+        return StepChain(bound, self._steps)
+
+    def __repr__(self) -> str:
+        """Kernels and steps."""
+        kernels = " -> ".join(plan.kernel for plan in self._plans)
+        return f"StepChain({kernels}, {self._steps} steps, {self.backend})"

@@ -1,0 +1,199 @@
+"""Plans: one recorded kernel launch each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdm_runtime import _core
+from sdm_runtime.errors import PlanError
+from sdm_runtime.tensors import tensor_ref
+
+# plan_format.h, enums FieldType, PatchKind and Access.
+_FIELD_TYPES = (
+    *("pointer", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float32", "float64", "bytes"),
+)
+_PATCH_KINDS = ("int32", "int64", "pointer")
+_ACCESS = ("read", "write", "read/write")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of a kernel's parameter block: byte ``offset`` and ``size`` in the block."""
+
+    name: str
+    type: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Patch:
+    """How a field follows the step: ``clamp(base + ti * stride, lowest, highest)``."""
+
+    field: str
+    kind: str
+    base: int
+    stride: int
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that a plan is bound to; offsets, extents and strides in bytes."""
+
+    name: str
+    field: str
+    access: str
+    align: int
+    offset: int
+    extent: int
+    step_stride: int
+    step_bytes: int
+
+
+class Plan:
+    """One recorded launch, as bytes, with or without the tensors it runs on.
+
+    Made by ``sdm_runtime.kernels.plan_*``, :meth:`from_tensor` or :meth:`load`. A bound plan keeps
+    its operands alive.
+    """
+
+    def __init__(
+        self, core: Any, bound: Any = None, operands: Mapping[str, torch.Tensor] | None = None
+    ):
+        """Wrap a decoded core plan; users call the constructors named above."""
+        self._core = core
+        self._bound = bound
+        self._tensors: dict[str, torch.Tensor] = dict(operands or {})
+        self._header = core.header()
+
+    @classmethod
+    def _recorded(cls, bound: Any, operands: Mapping[str, torch.Tensor]) -> Plan:
+        return cls(bound.plan(), bound, operands)
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The plan's bytes: a new uint8 CPU tensor ``[bytes]``."""
+        return torch.frombuffer(bytearray(self._core.bytes()), dtype=torch.uint8)
+
+    @classmethod
+    def from_tensor(cls, tensor: torch.Tensor) -> Plan:
+        """Decode and check a plan's bytes, a contiguous uint8 CPU tensor ``[bytes]``.
+
+        The plan is unbound. Raises:
+            TypeError: ``tensor`` is no contiguous 1-D uint8 CPU tensor.
+            PlanError: The bytes are no plan that this build can run; the message says which byte.
+        """
+        fits = isinstance(tensor, torch.Tensor) and (
+            tensor.dtype == torch.uint8 and tensor.dim() == 1 and tensor.device.type == "cpu"
+        )
+        if not fits or not tensor.is_contiguous():
+            given = (
+                f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
+                if isinstance(tensor, torch.Tensor)
+                else type(tensor).__name__
+            )
+            raise TypeError(f"tensor: expected contiguous uint8 [bytes] on cpu, got {given}")
+        return cls(_core.Plan.decode(tensor.detach().numpy()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan's bytes to ``path``. Operands are not written, only their names."""
+        Path(path).write_bytes(self._core.bytes())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Read a plan written by :meth:`save`, by this or another process; it is unbound.
+
+        Raises:
+            PlanError: The file is no plan that this build can run.
+        """
+        return cls(_core.Plan.decode(Path(path).read_bytes()))
+
+    def bind(self, **operands: torch.Tensor) -> Plan:
+        """A plan of the same launch that runs on ``operands``, given by operand name.
+
+        Raises:
+            PlanError: An operand is missing, unknown, of another dtype, size, alignment or device
+                than recorded, or shares memory with one that is written.
+        """
+        refs = [(name, tensor_ref(name, tensor)) for name, tensor in operands.items()]
+        return Plan(self._core, self._core.bind(refs), operands)
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """The tensors that the plan is bound to and keeps alive, by operand name."""
+        return self._tensors
+
+    @property
+    def bound(self) -> bool:
+        """Whether the plan has its tensors and can run."""
+        return self._bound is not None
+
+    def require_bound(self) -> Any:
+        """The core's bound plan. Raises PlanError when the plan is not bound."""
+        if self._bound is None:
+            names = ", ".join(operand.name for operand in self.operands)
+            raise PlanError(
+                f"[{self.kernel}] plan: expected a bound plan: call bind({names}) first"
+            )
+        return self._bound
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return str(self._header["kernel"])
+
+    @property
+    def backend(self) -> str:
+        """``"host"`` or ``"cuda"``."""
+        return str(self._header["backend"])
+
+    @property
+    def steps(self) -> int:
+        """How many steps the plan covers: it runs for ti in 0..steps-1."""
+        return int(self._header["steps"])
+
+    @property
+    def geometry(self) -> dict[str, Any]:
+        """Entry point, grid, block, cluster, dynamic shared memory (bytes), programmatic or not."""
+        keys = ("entry", "grid", "block", "cluster", "shared_bytes", "programmatic")
+        return {key: self._header[key] for key in keys}
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The kernel's parameter block, field by field."""
+        return tuple(
+            Field(name, _FIELD_TYPES[kind - 1], offset, size)
+            for name, kind, offset, size in self._core.fields()
+        )
+
+    @property
+    def patches(self) -> tuple[Patch, ...]:
+        """What changes from step to step."""
+        fields = self.fields
+        return tuple(
+            Patch(fields[field].name, _PATCH_KINDS[kind - 1], *numbers)
+            for field, kind, *numbers in self._core.patches()
+        )
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The tensors that the plan needs."""
+        fields = self.fields
+        return tuple(
+            Operand(name, fields[field].name, _ACCESS[access - 1], *numbers)
+            for name, field, _dtype, access, *numbers in self._core.relocs()
+        )
+
+    def __repr__(self) -> str:
+        """Kernel, backend, steps and whether it is bound."""
+        state = "bound" if self.bound else "unbound"
+        return f"Plan({self.kernel}, {self.backend}, {self.steps} steps, {state})"

@@ -1,0 +1,61 @@
+"""Tensors as the core takes them: address, dtype, shape, strides, device."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from sdm_runtime import _core
+
+# plan_format.h, enum Dtype.
+_DTYPES = {
+    torch.float32: 1,
+    torch.bfloat16: 2,
+    torch.int32: 3,
+    torch.uint8: 4,
+    torch.int64: 5,
+    torch.float8_e4m3fn: 6,
+    torch.float64: 7,
+    torch.float16: 8,
+}
+
+
+@lru_cache(maxsize=64)
+def core_device(device: torch.device) -> Any:
+    """The core's name for a torch device.
+
+    Raises:
+        ValueError: The device is neither the CPU nor a CUDA device.
+    """
+    if device.type == "cpu":
+        return _core.Device(cuda=False, index=0)
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return _core.Device(cuda=True, index=index)
+    raise ValueError(f"device: expected cpu or cuda, got {device}")
+
+
+def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
+    """A reference to ``tensor`` for the core; the caller keeps the tensor alive.
+
+    Raises:
+        TypeError: ``tensor`` is no tensor, or of a dtype that no kernel takes.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    code = _DTYPES.get(tensor.dtype)
+    if code is None:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+        raise TypeError(f"{name}: expected one of {names}, got {tensor.dtype}")
+    return _core.TensorRef(
+        tensor.data_ptr(), code, core_device(tensor.device), tensor.shape, tensor.stride()
+    )
+
+
+def current_stream(device: torch.device) -> int:
+    """The address of torch's current stream on ``device``; 0 on the CPU."""
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.current_stream(device).cuda_stream)
