@@ -1,0 +1,116 @@
+"""Which combinations of ranked factor entries can be among the best k slots.
+
+Each factor's columns are ranked: by value, equal values by column, the larger the better. Position
+0 is the best column. A slot is one position per factor, and slots are ordered by
+
+    1. the float32 sum of the factor scores,
+    2. the rank sum, where the better column has the larger rank,
+    3. the rank in the first factor, then in the second, and so on.
+
+**Only few slots matter.** Let slot a have, in every factor, a position no worse than slot b's and
+differ from b. Rounding is monotone, so the sum of a is no smaller than the sum of b, also through
++-0, infinities and NaN (read as -inf); and the rank sum of a is strictly larger. So a comes before
+b. A slot at positions (i_0, .., i_{F-1}) comes after all of the (i_0+1)*..*(i_{F-1}+1) - 1 slots
+with no worse positions, hence is among the best k only if that product is at most k. In
+particular i_f < k: the best k columns of each factor suffice. For two factors and k = 64 this
+leaves 280 of the 4096 pairs of such columns, whatever the number of slots.
+
+Equal sums are ordered by positions alone, so the order of this table decides them once and for all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class PaddedSums:
+    """A fixed sum of candidates per position of one factor, as gathers of equal length.
+
+    `groups` are int64 [positions, terms] tables of candidate numbers, for ascending positions;
+    the number of candidates stands for "no term".
+    """
+
+    groups: tuple[Tensor, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateTable:
+    """The candidates for the best k slots, best first among equal sums.
+
+    Attributes:
+        k: slots to select.
+        kept: columns that matter per factor, min(k, width).
+        positions: int64 [M] per factor: the candidate's position in the factor's ranking.
+        sums: per factor, which candidates use each position (for the gradient).
+    """
+
+    k: int
+    kept: tuple[int, ...]
+    positions: tuple[Tensor, ...]
+    sums: tuple[PaddedSums, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of candidates M."""
+        return self.positions[0].numel()
+
+
+@functools.lru_cache(maxsize=128)
+def candidate_table(dims: tuple[int, ...], k: int, device: torch.device) -> CandidateTable:
+    """The table for factor widths `dims` and the best `k` slots, on `device`.
+
+    Raises:
+        RuntimeError: the first call for a CUDA device is inside a graph capture, where the copy
+            to the device is not possible.
+    """
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            f"[product_keys] the table for {dims}, k = {k} is not on {device} yet: "
+            "run the layer once before the graph capture"
+        )
+    kept = tuple(min(k, width) for width in dims)
+    # Larger rank = smaller position: the smallest position sum, then the smallest positions.
+    rows = sorted(_bounded_positions(kept, k), key=lambda row: (sum(row), row))
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return CandidateTable(
+        k=k,
+        kept=kept,
+        positions=tuple(torch.tensor(column, device=device) for column in columns),
+        sums=tuple(_padded_sums(c, n, device) for c, n in zip(columns, kept, strict=True)),
+    )
+
+
+def _bounded_positions(kept: Sequence[int], bound: int) -> Iterator[tuple[int, ...]]:
+    """Every tuple with i_f < kept[f] and the product of all i_f + 1 at most `bound`."""
+    if not kept:
+        yield ()
+        return
+    for position in range(min(kept[0], bound)):
+        for rest in _bounded_positions(kept[1:], bound // (position + 1)):
+            yield (position, *rest)
+
+
+def _padded_sums(column: Sequence[int], kept: int, device: torch.device) -> PaddedSums:
+    """Group positions with similar numbers of candidates; each group is padded to its longest.
+
+    A later position never has more candidates than an earlier one, and a group ends where the
+    number falls below half, so that at most half of a table is padding.
+    """
+    users: list[list[int]] = [[] for _ in range(kept)]
+    for candidate, position in enumerate(column):
+        users[position].append(candidate)
+    groups: list[Tensor] = []
+    start = 0
+    while start < kept:
+        terms = len(users[start])
+        stop = next((i for i in range(start, kept) if 2 * len(users[i]) < terms), kept)
+        padded = [u + [len(column)] * (terms - len(u)) for u in users[start:stop]]
+        groups.append(torch.tensor(padded, device=device))
+        start = stop
+    return PaddedSums(tuple(groups))

@@ -1,0 +1,69 @@
+"""Checks of a call's arguments, made before any work."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .args import SparseDeltaMemoryArgs
+from .cache import MemoryCache
+
+_BANK_DTYPES = (torch.float32, torch.bfloat16)
+_MAX_ROWS = 2**31 - 1  # bank rows are numbered in int32
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which projections of `x` come out: autocast's where it is on, else x's."""
+    if torch.is_autocast_enabled(x.device.type):
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype
+
+
+def check_inputs(
+    args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor, cache: MemoryCache | None
+) -> None:
+    """Refuse what the layer cannot run.
+
+    Args:
+        args: the layer's options.
+        weight: any weight of the layer, for its dtype and device.
+        x: the layer's input.
+        cache: the layer's cache or None.
+
+    Raises:
+        TypeError: a wrong type or dtype.
+        ValueError: a wrong shape or device, or a bank of more than 2^31 - 1 rows.
+    """
+    _check_x(args, weight, x)
+    if cache is None:
+        return
+    if not isinstance(cache, MemoryCache):
+        raise TypeError(_message("cache", "MemoryCache or None", type(cache).__name__))
+    rows = x.shape[0] * args.num_heads * args.slots_per_head
+    bank = cache.bank
+    expected = f"a bank [{rows}, {args.head_dim}] on {x.device}"
+    if tuple(bank.shape) != (rows, args.head_dim) or bank.device != x.device:
+        raise ValueError(_message("cache", expected, f"{list(bank.shape)} on {bank.device}"))
+
+
+def _check_x(args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(_message("x", "a tensor", type(x).__name__))
+    if x.dim() != 3 or x.shape[-1] != args.dim:
+        raise ValueError(_message("x", f"[B, T, {args.dim}]", list(x.shape)))
+    if x.device != weight.device:
+        raise ValueError(_message("x", f"a tensor on {weight.device}", f"one on {x.device}"))
+    if torch.is_autocast_enabled(x.device.type):
+        if compute_dtype(x) not in _BANK_DTYPES:
+            raise TypeError(_message("autocast", "bfloat16 or float32", compute_dtype(x)))
+    elif x.dtype not in _BANK_DTYPES or x.dtype != weight.dtype:
+        expected = f"the weights' dtype {weight.dtype}, one of float32 and bfloat16"
+        raise TypeError(_message("x", expected, x.dtype))
+    rows = x.shape[0] * args.num_heads * args.slots_per_head
+    if rows > _MAX_ROWS:
+        expected = f"B * num_heads * slots_per_head of at most {_MAX_ROWS}"
+        raise ValueError(_message("x", expected, f"{list(x.shape)} for {rows} rows"))
+
+
+def _message(name: str, expected: str, given: object) -> str:
+    return f"[SparseDeltaMemory] {name}: expected {expected}, got {given}"

@@ -1,0 +1,217 @@
+"""The sparse delta memory layer."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import sdm_runtime
+
+from .activations import SlotWeights
+from .args import CHUNK_SIZE_RANGE, SparseDeltaMemoryArgs
+from .bank import initial_bank
+from .cache import MemoryCache
+from .initialization import init_decay_rates_, init_step_bias_
+from .inputs import check_inputs, compute_dtype
+from .product_keys import product_key_topk
+from .weight_decay import exempt_from_weight_decay
+
+
+class SparseDeltaMemory(nn.Module):
+    """A layer whose tokens read and write a few slots of a large memory.
+
+    Every head of every batch element owns a bank of `slots_per_head` rows. A token's key selects
+    the slots it writes by the gated delta rule, its query those it reads; both are exact top-k
+    selections over a product key. Parameters carry the published names and shapes, so published
+    state dicts load with strict=True.
+
+    The bank, and with it the operation, has the dtype in which the projections come out: that of
+    the parameters (float32 or bfloat16), or autocast's; a learned `memory` is a float32 master
+    copy under autocast, as any weight. A cached bank keeps its own dtype. Gates, scores and slot
+    weights are computed in float32.
+
+    Args:
+        args: the options.
+        layer_id: the layer's number in a model, for the caller's use and in messages.
+    """
+
+    memory: nn.Parameter | None
+
+    def __init__(self, args: SparseDeltaMemoryArgs, layer_id: int = 0) -> None:
+        super().__init__()
+        if not isinstance(args, SparseDeltaMemoryArgs):
+            given = type(args).__name__
+            raise TypeError(
+                f"[SparseDeltaMemory] args: expected SparseDeltaMemoryArgs, got {given}"
+            )
+        self.args = args
+        self.layer_id = layer_id
+        dim, heads = args.dim, args.num_heads
+        scores = heads * sum(args.factor_dims)
+        self.Wq_read = nn.Linear(dim, scores)
+        self.Wk_write = nn.Linear(dim, scores)
+        self.Wv_write = nn.Linear(dim, dim)
+        self.Wo = nn.Linear(dim, dim)
+        self.a_proj = nn.Linear(dim, heads)
+        self.b_proj = nn.Linear(dim, heads)
+        self.A_log = nn.Parameter(torch.empty(heads))
+        self.dt_bias = nn.Parameter(torch.empty(heads))
+        self.Wog = nn.Linear(dim, dim) if args.output_gate else None
+        self.readings_norm = (
+            nn.LayerNorm(args.head_dim, eps=args.norm_eps) if args.normalize_readings else None
+        )
+        self.query_bn = nn.BatchNorm1d(scores) if args.query_batchnorm else None
+        self.key_bn = nn.BatchNorm1d(scores) if args.query_batchnorm else None
+        bank = torch.empty(heads * args.slots_per_head, args.head_dim)
+        self.memory = nn.Parameter(bank) if args.backprop_on_memory else None
+        self.read_act = SlotWeights(args.read_act, args.read_act_scale)
+        self.write_act = SlotWeights(args.write_act, args.write_act_scale)
+        self._reset_own_parameters()
+
+    def forward(self, x: Tensor, cache: MemoryCache | None = None) -> tuple[Tensor, MemoryCache]:
+        """Write and read the memory, token after token.
+
+        Args:
+            x: [B, T, dim] in the parameters' dtype, or any that autocast takes.
+            cache: what an earlier call returned, to go on from there; None starts from the learned
+                bank, or from zeros without one. See `MemoryCache` for who owns its bank.
+
+        Returns:
+            y [B, T, dim] and the cache after the last token. After a training call its bank is
+            valid until that call's backward.
+
+        Raises:
+            TypeError, ValueError: an argument that does not fit, by name, before any work.
+            RuntimeError: the cache is no longer valid.
+        """
+        check_inputs(self.args, self.Wv_write.weight, x, cache)
+        batch, tokens, _ = x.shape
+        values = _to_streams(self._split_heads(self.Wv_write(x)))
+        beta, log_decay = self._gates(x)
+        k_idx, k_val = self._select(self.Wk_write(x), self.key_bn, self.args.num_writes)
+        q_idx, q_val = self._select(self.Wq_read(x), self.query_bn, self.args.num_reads)
+        with torch.autocast(x.device.type, enabled=False):
+            k_val, q_val = self.write_act(k_val), self.read_act(q_val)
+            if self.args.key_weighted_decay:
+                log_decay = log_decay * k_val
+            bank = self._bank_for_call(x, cache)
+            readings = self._write_read(
+                bank, tokens, (k_idx, k_val, values, beta, log_decay, q_idx, q_val)
+            )
+        seen = tokens if cache is None else cache.tokens + tokens
+        new_cache = MemoryCache(bank, seen, valid_until_backward=readings.requires_grad)
+        if readings.requires_grad:
+            readings.register_hook(new_cache.mark_restored)
+        return self._project_out(x, readings.view(batch, -1, tokens, self.args.head_dim)), new_cache
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, as construction does (also after `to_empty`)."""
+        for child in self.children():
+            for module in child.modules():
+                reset = getattr(module, "reset_parameters", None)
+                if reset is not None:
+                    reset()
+        self._reset_own_parameters()
+
+    def extra_repr(self) -> str:
+        """The sizes that the submodules do not show."""
+        a = self.args
+        return (
+            f"slots={a.num_heads}x{a.slots_per_head}, factors={list(a.factor_dims)}, "
+            f"writes={a.num_writes}, reads={a.num_reads}, layer_id={self.layer_id}"
+        )
+
+    def _reset_own_parameters(self) -> None:
+        init_decay_rates_(self.A_log, self.args.A_init_range)
+        init_step_bias_(self.dt_bias)
+        if self.memory is not None:
+            nn.init.zeros_(self.memory)
+        self._mark_weight_decay()
+
+    def _mark_weight_decay(self) -> None:
+        exempt_from_weight_decay(self.A_log, self.dt_bias)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore after copy or unpickling; a copied parameter has lost its attributes."""
+        super().__setstate__(state)
+        self._mark_weight_decay()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Move or cast; a parameter made anew on the way (from meta) has lost its attributes."""
+        super()._apply(fn, recurse)
+        self._mark_weight_decay()
+        return self
+
+    def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Write strength and log-decay, float32 [B*H, T, 1]."""
+        beta = torch.sigmoid(self.b_proj(x).float())
+        step = F.softplus(self.a_proj(x).float() + self.dt_bias.float())
+        log_decay = -self.A_log.float().exp() * step
+        return _to_streams(beta.unsqueeze(-1)), _to_streams(log_decay.unsqueeze(-1))
+
+    def _select(self, scores: Tensor, norm: nn.Module | None, count: int) -> tuple[Tensor, Tensor]:
+        """From projected scores [B, T, H*K]: the best slots' bank rows and scores [B*H, T, k]."""
+        args = self.args
+        if norm is not None:
+            scores = norm(scores.flatten(0, 1)).view_as(scores)
+        slots, selected = product_key_topk(
+            self._split_heads(scores.float()), args.factor_dims, count
+        )
+        slots = _to_streams(slots)
+        streams = torch.arange(slots.shape[0], dtype=torch.int32, device=slots.device)
+        rows = slots + (streams * args.slots_per_head).view(-1, 1, 1)
+        return rows, _to_streams(selected)
+
+    def _bank_for_call(self, x: Tensor, cache: MemoryCache | None) -> Tensor:
+        """The bank [B*H*S, head_dim] that this call may advance."""
+        if cache is not None:
+            # x requires a gradient in no grad mode when a reentrant checkpoint runs the forward
+            # that it will run again: the cache must then stand as it is.
+            return cache.take_bank(copy=torch.is_grad_enabled() or x.requires_grad)
+        args, dtype = self.args, compute_dtype(x)
+        if self.memory is not None:
+            return initial_bank(self.memory, x.shape[0], dtype)
+        rows = x.shape[0] * args.num_heads * args.slots_per_head
+        return torch.zeros(rows, args.head_dim, dtype=dtype, device=x.device)
+
+    def _write_read(self, bank: Tensor, tokens: int, operands: tuple[Tensor, ...]) -> Tensor:
+        """Run the operation on `bank` in place: the readings [B*H*T, head_dim]."""
+        args = self.args
+        if bank.numel() == 0 or tokens == 0:
+            return bank.new_empty(0, args.head_dim)
+        # A short call (decoding) needs no chunk longer than itself, in steps of the shortest.
+        shortest = CHUNK_SIZE_RANGE[0]
+        chunk = min(args.tokens_per_chunk, -(-tokens // shortest) * shortest)
+        readings: Tensor = sdm_runtime.sdm_write_read(
+            bank,
+            *operands,
+            chunk_size=chunk,
+            num_memory_slots=args.slots_per_head,
+            num_parallel=bank.shape[0] // args.slots_per_head,
+            snapshot_quant=args.snapshot_quant,
+            grad_bank_fp32=args.grad_bank_fp32,
+        )
+        return readings
+
+    def _project_out(self, x: Tensor, readings: Tensor) -> Tensor:
+        """From readings [B, H, T, head_dim] to the output [B, T, dim]."""
+        readings = readings.to(compute_dtype(x))
+        if self.readings_norm is not None:
+            readings = self.readings_norm(readings)
+        merged = readings.transpose(1, 2).flatten(2)
+        if self.Wog is not None:
+            merged = merged * torch.sigmoid(self.Wog(x))
+        y: Tensor = self.Wo(merged)
+        return y
+
+    def _split_heads(self, projected: Tensor) -> Tensor:
+        """[B, T, H*n] to [B, T, H, n]."""
+        return projected.unflatten(-1, (self.args.num_heads, -1))
+
+
+def _to_streams(per_head: Tensor) -> Tensor:
+    """[B, T, H, n] to [B*H, T, n]: head h of batch element b is stream b*H + h."""
+    return per_head.transpose(1, 2).flatten(0, 1).contiguous()
