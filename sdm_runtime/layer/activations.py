@@ -34,6 +34,7 @@ class SlotWeights(nn.Module):
     """
 
     def __init__(self, name: str, scale: float) -> None:
+        """Build the activation."""
         super().__init__()
         self.name = name
         self.scale = float(scale)

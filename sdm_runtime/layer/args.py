@@ -108,7 +108,7 @@ class SparseDeltaMemoryArgs:
             _fail("cuda_graph", "False (capture the whole step, not the layer alone)", True)
 
     def _check_sizes(self) -> None:
-        for name in ("dim", "num_heads", "slots_per_head", "num_writes", "num_reads"):
+        for name in ("dim", "num_heads", "slots_per_head"):
             _check_int(name, getattr(self, name), 1, None)
         if self.dim % self.num_heads:
             _fail("dim", f"a multiple of num_heads = {self.num_heads}", self.dim)

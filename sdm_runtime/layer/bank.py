@@ -21,7 +21,7 @@ def initial_bank(memory: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
         [B*H*S, hd], contiguous, never an alias of `memory`. The gradient of `memory` is the sum
         over the batch, in the precision of `memory`.
     """
-    bank: Tensor = _InitialBank.apply(memory, batch, dtype)
+    bank: Tensor = _InitialBank.apply(memory, batch, dtype)  # type: ignore[no-untyped-call]
     return bank
 
 
@@ -37,7 +37,7 @@ class _InitialBank(torch.autograd.Function):
         return bank.view(-1, memory.shape[-1])
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         per_element = grad.view(ctx.batch, -1, grad.shape[-1])
         return per_element.sum(0, dtype=ctx.dtype), None, None

@@ -34,6 +34,7 @@ class MemoryCache:
     """
 
     def __init__(self, bank: Tensor, tokens: int, *, valid_until_backward: bool = False) -> None:
+        """Wrap a bank as a call left it (for the layer's use)."""
         self._bank = bank.detach()
         self._invalid: str | None = None
         self._valid_until_backward = valid_until_backward
@@ -78,6 +79,7 @@ class MemoryCache:
         self._invalid = _RESTORED
 
     def __repr__(self) -> str:
+        """Shape, dtype, tokens and validity; never the values."""
         shape, dtype = tuple(self._bank.shape), self._bank.dtype
         note = f", invalid: {self._invalid}" if self._invalid else ""
         until = ", valid until backward" if self._valid_until_backward and not note else ""

@@ -41,6 +41,7 @@ class SparseDeltaMemory(nn.Module):
     memory: nn.Parameter | None
 
     def __init__(self, args: SparseDeltaMemoryArgs, layer_id: int = 0) -> None:
+        """Build the layer with fresh parameters."""
         super().__init__()
         if not isinstance(args, SparseDeltaMemoryArgs):
             given = type(args).__name__
@@ -104,7 +105,7 @@ class SparseDeltaMemory(nn.Module):
         seen = tokens if cache is None else cache.tokens + tokens
         new_cache = MemoryCache(bank, seen, valid_until_backward=readings.requires_grad)
         if readings.requires_grad:
-            readings.register_hook(new_cache.mark_restored)
+            readings.register_hook(new_cache.mark_restored)  # type: ignore[no-untyped-call]
         return self._project_out(x, readings.view(batch, -1, tokens, self.args.head_dim)), new_cache
 
     def reset_parameters(self) -> None:
@@ -136,12 +137,12 @@ class SparseDeltaMemory(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore after copy or unpickling; a copied parameter has lost its attributes."""
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._mark_weight_decay()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         """Move or cast; a parameter made anew on the way (from meta) has lost its attributes."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._mark_weight_decay()
         return self
 
@@ -209,7 +210,7 @@ class SparseDeltaMemory(nn.Module):
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         """[B, T, H*n] to [B, T, H, n]."""
-        return projected.unflatten(-1, (self.args.num_heads, -1))
+        return projected.view(*projected.shape[:-1], self.args.num_heads, -1)
 
 
 def _to_streams(per_head: Tensor) -> Tensor:
