@@ -16,7 +16,8 @@ namespace {
     }                                                                                \
   } while (0)
 
-const TensorRef* find_operand(const std::vector<NamedTensor>& operands, const std::string& name) {
+// A plan's names are zero-terminated: decoding checked it.
+const TensorRef* find_operand(const std::vector<NamedTensor>& operands, std::string_view name) {
   for (const auto& [given, tensor] : operands) {
     if (given == name) return &tensor;
   }
@@ -41,7 +42,7 @@ void check_names(const Plan& plan, const std::vector<NamedTensor>& operands) {
 }
 
 void check_operand(const Plan& plan, const RelocRecord& reloc, const TensorRef& tensor) {
-  const std::string name = fixed_name(reloc.operand);
+  const char* name = reloc.operand;
   const DeviceKind kind = plan.backend() == Backend::kHost ? DeviceKind::kHost : DeviceKind::kCuda;
   SDM_BIND_CHECK(tensor.device.kind == kind, name,
                  kind == DeviceKind::kHost ? "a tensor on the cpu" : "a tensor on a CUDA device",
@@ -58,24 +59,28 @@ void check_operand(const Plan& plan, const RelocRecord& reloc, const TensorRef& 
                  cat("one with remainder ", address % align));
 }
 
+// An operand where this binding puts it: what one relocation touches.
+struct Placed {
+  const RelocRecord* reloc;
+  const TensorRef* tensor;
+  uint64_t start;
+  uint64_t end;
+};
+
 // Launches read and write their operands in any order, so a written operand shares bytes with no
 // other.
-void check_overlaps(const Plan& plan, const std::vector<NamedTensor>& operands) {
-  const auto relocs = plan.relocs();
-  for (size_t a = 0; a < relocs.size(); ++a) {
-    for (size_t b = a + 1; b < relocs.size(); ++b) {
-      const bool written = (relocs[a].access | relocs[b].access) & uint8_t(Access::kWrite);
-      const std::string name_a = fixed_name(relocs[a].operand),
-                        name_b = fixed_name(relocs[b].operand);
-      if (!written || name_a == name_b || !relocs[a].extent || !relocs[b].extent) continue;
-      const auto start = [&](const RelocRecord& reloc, const std::string& name) {
-        return reinterpret_cast<uint64_t>(find_operand(operands, name)->data) + reloc.offset;
-      };
-      const uint64_t start_a = start(relocs[a], name_a), start_b = start(relocs[b], name_b);
-      const bool apart =
-          start_a + relocs[a].extent <= start_b || start_b + relocs[b].extent <= start_a;
-      SDM_BIND_CHECK(apart, name_a + " and " + name_b, "memory that does not overlap",
-                     "tensors that share bytes");
+void check_overlaps(const Plan& plan, std::span<const Placed> placed) {
+  for (size_t a = 0; a < placed.size(); ++a) {
+    for (size_t b = a + 1; b < placed.size(); ++b) {
+      const bool written =
+          (placed[a].reloc->access | placed[b].reloc->access) & uint8_t(Access::kWrite);
+      const bool empty = placed[a].start == placed[a].end || placed[b].start == placed[b].end;
+      const bool apart = placed[a].end <= placed[b].start || placed[b].end <= placed[a].start;
+      if (!written || empty || apart || placed[a].tensor == placed[b].tensor) continue;
+      SDM_BIND_CHECK(
+          false,
+          fixed_name(placed[a].reloc->operand) + " and " + fixed_name(placed[b].reloc->operand),
+          "memory that does not overlap", "tensors that share bytes");
     }
   }
 }
@@ -106,31 +111,30 @@ std::shared_ptr<const BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> sha
   // Check.
   const Plan& plan = *shared;
   check_names(plan, operands);
-  Device device;
-  bool first = true;
+  std::vector<Placed> placed;
   for (const RelocRecord& reloc : plan.relocs()) {
-    const std::string name = fixed_name(reloc.operand);
-    const TensorRef* tensor = find_operand(operands, name);
-    SDM_BIND_CHECK(tensor, name, "a tensor", "nothing: the plan is not bound without it");
+    const TensorRef* tensor = find_operand(operands, reloc.operand);
+    SDM_BIND_CHECK(tensor, reloc.operand, "a tensor", "nothing: the plan is not bound without it");
     check_operand(plan, reloc, *tensor);
-    SDM_BIND_CHECK(first || tensor->device == device, name, "a tensor on " + device_name(device),
+    const Device device = placed.empty() ? tensor->device : placed.front().tensor->device;
+    SDM_BIND_CHECK(tensor->device == device, reloc.operand, "a tensor on " + device_name(device),
                    device_name(tensor->device));
-    device = tensor->device;
-    first = false;
+    const uint64_t start = reinterpret_cast<uint64_t>(tensor->data) + reloc.offset;
+    placed.push_back({&reloc, tensor, start, start + reloc.extent});
   }
-  check_overlaps(plan, operands);
+  check_overlaps(plan, placed);
 
   // Fill.
   std::shared_ptr<BoundPlan> bound(new BoundPlan);
   bound->plan_ = shared;
-  bound->device_ = device;
+  if (!placed.empty()) bound->device_ = placed.front().tensor->device;
   bound->params_.assign(plan.params().begin(), plan.params().end());
   std::vector<uint64_t> addresses(plan.fields().size(), 0);
-  for (const RelocRecord& reloc : plan.relocs()) {
-    const TensorRef* tensor = find_operand(operands, fixed_name(reloc.operand));
-    addresses[reloc.field] = reinterpret_cast<uint64_t>(tensor->data) + reloc.offset;
-    std::memcpy(bound->params_.data() + plan.fields()[reloc.field].offset, &addresses[reloc.field],
-                sizeof(uint64_t));
+  for (const Placed& operand : placed) {
+    const uint32_t field = operand.reloc->field;
+    addresses[field] = operand.start;
+    std::memcpy(bound->params_.data() + plan.fields()[field].offset, &operand.start,
+                sizeof(operand.start));
   }
   for (const PatchRecord& patch : plan.patches()) {
     bound->patches_.push_back({plan.fields()[patch.field].offset,

@@ -1,7 +1,6 @@
 // Decoding: every byte of a plan is checked or covered by the checksum before anything uses it.
 #include <cstring>
 #include <limits>
-#include <set>
 
 #include "plancap/crc32.h"
 #include "plancap/error.h"
@@ -26,15 +25,16 @@ constexpr bool is_zero(std::span<const uint8_t> bytes) {
 }
 
 template <size_t N>
-void check_name(const char (&name)[N], size_t byte, const std::string& what, bool may_be_empty) {
-  SDM_PLAN_CHECK(name[N - 1] == 0, byte, what, ": name is not terminated");
-  const std::string text = fixed_name(name);
-  SDM_PLAN_CHECK(may_be_empty || !text.empty(), byte, what, ": name is empty");
-  for (const char c : text) {
-    SDM_PLAN_CHECK(c > 32 && c < 127, byte, what, ": name holds a byte that is no printable ASCII");
+void check_name(const char (&name)[N], size_t byte, const char* what, bool may_be_empty) {
+  SDM_PLAN_CHECK(name[N - 1] == 0, byte, what, " is not terminated");
+  SDM_PLAN_CHECK(may_be_empty || name[0], byte, what, " is empty");
+  size_t length = 0;
+  for (; name[length]; ++length) {
+    const bool printable = name[length] > 32 && name[length] < 127;
+    SDM_PLAN_CHECK(printable, byte + length, what, " holds a byte that is no printable ASCII");
   }
-  for (size_t i = text.size(); i < N; ++i) {
-    SDM_PLAN_CHECK(name[i] == 0, byte + i, what, ": name is not zero-padded");
+  for (size_t i = length; i < N; ++i) {
+    SDM_PLAN_CHECK(name[i] == 0, byte + i, what, " is not zero-padded");
   }
 }
 
@@ -84,8 +84,8 @@ void check_header(const PlanHeader& header, std::span<const std::byte> bytes) {
                  "covers ", header.steps, " steps, expected 1..2^31-1");
   SDM_PLAN_CHECK(is_zero(header.reserved), offsetof(PlanHeader, reserved),
                  "reserved bytes not zero");
-  check_name(header.kernel, offsetof(PlanHeader, kernel), "kernel", false);
-  check_name(header.entry, offsetof(PlanHeader, entry), "entry", true);
+  check_name(header.kernel, offsetof(PlanHeader, kernel), "kernel name", false);
+  check_name(header.entry, offsetof(PlanHeader, entry), "entry name", true);
   if (header.backend == uint8_t(Backend::kHost)) {
     const bool bare = is_zero(header.image_hash) && is_zero(header.device_uuid) &&
                       !header.entry[0] && header.flags == 0 && header.shared_bytes == 0;
@@ -124,10 +124,9 @@ const KernelInfo* check_kernel(const PlanHeader& header) {
 }
 
 void check_field(const FieldRecord& record, const FieldInfo& info, size_t index, size_t byte) {
-  check_name(record.name, byte, cat("field ", index), false);
-  const bool same = fixed_name(record.name) == info.name && record.offset == info.offset &&
-                    record.size == info.size && record.type == uint8_t(info.type) &&
-                    is_zero(record.reserved);
+  const bool same = std::strncmp(record.name, info.name, sizeof(record.name)) == 0 &&
+                    record.offset == info.offset && record.size == info.size &&
+                    record.type == uint8_t(info.type) && is_zero(record.reserved);
   SDM_PLAN_CHECK(same, byte, "field ", index, " is not this build's '", info.name, "'");
 }
 
@@ -164,8 +163,7 @@ void check_reloc(const RelocRecord& reloc, std::span<const FieldRecord> fields, 
                  " does not exist");
   SDM_PLAN_CHECK(fields[reloc.field].type == uint8_t(FieldType::kPointer), byte, "relocation ",
                  index, ": field '", fixed_name(fields[reloc.field].name), "' is no pointer");
-  check_name(reloc.operand, byte + offsetof(RelocRecord, operand), cat("relocation ", index),
-             false);
+  check_name(reloc.operand, byte + offsetof(RelocRecord, operand), "operand name", false);
   SDM_PLAN_CHECK(dtype_bytes(static_cast<Dtype>(reloc.dtype)) != 0, byte, "relocation ", index,
                  ": unknown dtype ", int{reloc.dtype});
   SDM_PLAN_CHECK(reloc.access >= 1 && reloc.access <= 3, byte, "relocation ", index,
@@ -192,10 +190,10 @@ std::vector<Record> read_records(std::span<const std::byte> bytes, size_t& at, u
   return records;
 }
 
-void check_once(std::set<uint32_t>& seen, uint32_t field, const char* what, size_t index,
+void check_once(std::vector<bool>& seen, uint32_t field, const char* what, size_t index,
                 size_t byte) {
-  SDM_PLAN_CHECK(seen.insert(field).second, byte, what, " ", index, ": field ", field,
-                 " already has one");
+  SDM_PLAN_CHECK(!seen[field], byte, what, " ", index, ": field ", field, " already has one");
+  seen[field] = true;
 }
 
 }  // namespace
@@ -221,7 +219,7 @@ std::shared_ptr<const Plan> Plan::decode(std::vector<std::byte> bytes) {
   for (size_t i = 0; i < plan->fields_.size(); ++i) {
     check_field(plan->fields_[i], plan->kernel_->fields[i], i, fields_at + i * sizeof(FieldRecord));
   }
-  std::set<uint32_t> patched, relocated;
+  std::vector<bool> patched(plan->fields_.size()), relocated(plan->fields_.size());
   for (size_t i = 0; i < plan->patches_.size(); ++i) {
     const size_t byte = patches_at + i * sizeof(PatchRecord);
     check_patch(plan->patches_[i], plan->fields_, header.steps, i, byte);
@@ -232,9 +230,9 @@ std::shared_ptr<const Plan> Plan::decode(std::vector<std::byte> bytes) {
     check_reloc(plan->relocs_[i], plan->fields_, header.steps, i, byte);
     check_once(relocated, plan->relocs_[i].field, "relocation", i, byte);
   }
-  for (const uint32_t field : patched) {
+  for (size_t field = 0; field < plan->fields_.size(); ++field) {
     const bool pointer = plan->fields_[field].type == uint8_t(FieldType::kPointer);
-    SDM_PLAN_CHECK(!pointer || relocated.count(field), patches_at, "field '",
+    SDM_PLAN_CHECK(!pointer || !patched[field] || relocated[field], patches_at, "field '",
                    fixed_name(plan->fields_[field].name), "' is patched but belongs to no operand");
   }
   plan->bytes_ = std::move(bytes);
