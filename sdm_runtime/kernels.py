@@ -4,9 +4,18 @@ Every function takes CPU tensors (the host twin runs) or tensors of one CUDA dev
 place on its outputs. No autograd. A launch and its plan go through the same checks: ValueError or
 TypeError name the argument, the expected and the given value, and nothing is changed.
 The arithmetic is fixed to the bit by the project's contract of the step chain.
+
+Sizes: P streams (``num_parallel``), C tokens a chunk (``chunk_size``), W writes and R reads a
+token, N = steps * P chunks; chunk ``ti*P + p`` is stream p's at step ``ti``, token t of chunk n is
+row ``n*C + t``. Bank and grad rows are ``[rows, hd]``, the bank bfloat16 or float32, the grad of
+the bank's type or float32. A row dot leaves one plane per column slice (:func:`num_slices`): an
+output of row dots is float32 ``[num_slices, entries]``, or of any shape with that many elements
+when there is one slice.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -18,6 +27,71 @@ from sdm_runtime.tensors import current_stream, tensor_ref
 def num_slices(hd: int) -> int:
     """Column slices of a row of ``hd`` columns: ``1 + (hd - 1) // 128``."""
     return 1 + (hd - 1) // 128
+
+
+def _refs(operands: dict[str, torch.Tensor]) -> list[Any]:
+    return [tensor_ref(name, tensor) for name, tensor in operands.items()]
+
+
+def _optional_ref(name: str, tensor: torch.Tensor | None) -> Any:
+    """None for an operand that is not there: None or an empty tensor."""
+    absent = tensor is None or (isinstance(tensor, torch.Tensor) and tensor.numel() == 0)
+    return None if absent else tensor_ref(name, tensor)
+
+
+def gx_gwr(
+    grad: torch.Tensor,
+    delta: torch.Tensor,
+    pd: torch.Tensor,
+    slots: torch.Tensor,
+    d_dv: torch.Tensor,
+    dpd: torch.Tensor,
+    *,
+    ti: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_tokens: int,
+) -> None:
+    """Gather the written slots' gradient rows of step ``ti``.
+
+    ``d_dv[t] = sum_n pd[t,n] * grad[slots[t,n]]`` in the order of n, and
+    ``dpd[t,n] = <delta[t], grad[slots[t,n]]>``; both 0 for padding tokens.
+
+    Args:
+        grad: bfloat16 or float32 ``[rows, hd]``.
+        delta: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
+        pd: float32 ``[N*C, W]``.
+        slots: int32 ``[N*C, W]``, absolute bank rows; any valid row (0) where padding.
+        d_dv: float32 ``[N*C, hd]`` or ``[N, C, hd]``, out.
+        dpd: float32 ``[num_slices, N*C*W]``, out.
+        ti: The step.
+        num_parallel: P.
+        chunk_size: C.
+        num_tokens: T; token t of step ti is padding when ``ti*C + t >= T``.
+    """
+    operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
+    stream = current_stream(grad.device)
+    _core.gx_gwr(*_refs(operands), num_parallel, chunk_size, num_tokens, ti, stream)
+
+
+def plan_gx_gwr(
+    grad: torch.Tensor,
+    delta: torch.Tensor,
+    pd: torch.Tensor,
+    slots: torch.Tensor,
+    d_dv: torch.Tensor,
+    dpd: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_tokens: int,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`gx_gwr` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
+    operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
+    bound = _core.plan_gx_gwr(*_refs(operands), num_parallel, chunk_size, num_tokens, steps, pdl)
+    return Plan._recorded(bound, operands)
 
 
 def gx_gemm(
@@ -34,14 +108,8 @@ def gx_gemm(
         ti: The step: chunks ``ti*P .. ti*P + P-1``.
         num_parallel: P, the number of streams.
     """
-    _core.gx_gemm(
-        tensor_ref("d_u", d_u),
-        tensor_ref("x", x),
-        tensor_ref("d_dv", d_dv),
-        num_parallel,
-        ti,
-        current_stream(d_u.device),
-    )
+    operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
+    _core.gx_gemm(*_refs(operands), num_parallel, ti, current_stream(d_u.device))
 
 
 def plan_gx_gemm(
@@ -55,5 +123,190 @@ def plan_gx_gemm(
 ) -> Plan:
     """Record :func:`gx_gemm` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
     operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
-    refs = [tensor_ref(name, tensor) for name, tensor in operands.items()]
-    return Plan._recorded(_core.plan_gx_gemm(*refs, num_parallel, steps, pdl), operands)
+    bound = _core.plan_gx_gemm(*_refs(operands), num_parallel, steps, pdl)
+    return Plan._recorded(bound, operands)
+
+
+def gx_pa2(
+    grad: torch.Tensor,
+    bank: torch.Tensor,
+    snap: torch.Tensor,
+    d_u: torch.Tensor,
+    beta: torch.Tensor,
+    kpay: torch.Tensor,
+    rec: torch.Tensor,
+    out_eff: torch.Tensor,
+    out_g: torch.Tensor,
+    *,
+    ti: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_writes: int,
+    bpre: torch.Tensor | None = None,
+    scales: torch.Tensor | None = None,
+    snap_step_rows: int | None = None,
+) -> None:
+    """Undo the writes of step ``ti``: restore the bank's rows, advance the grad rows, take dots.
+
+    Per entry e at token t with slot s and snapshot row m: ``<d_u[t], m>`` in out_eff and
+    ``<grad[s], m>`` in out_g, times ``-beta[t]`` and ``cpe`` when there is one slice; then
+    ``grad[s] = cpe * grad[s] + sum_e sck_e * d_u[t(e)]`` and ``bank[s] = m``.
+
+    Args:
+        grad: ``[rows, hd]``, in place: float32 or the bank's type.
+        bank: bfloat16 or float32 ``[rows, hd]``, written.
+        snap: Snapshot rows: the bank's dtype, or bfloat16, ``[..., hd]``; e4m3
+            ``[..., hd]`` (float8_e4m3fn or uint8); int4 pairs uint8 ``[..., hd/2]`` (even hd).
+        d_u: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
+        beta: float32 ``[N*C]``.
+        kpay: int32 ``[N, C*W]``, the payload words of ``rec``; only its shape is looked at.
+        rec: int32 ``[N, C*W, 4]``, write records sorted by slot, on a 16-byte boundary.
+        out_eff: float32 ``[num_slices, N*C*W]``, out.
+        out_g: The same, out.
+        ti: The step.
+        num_parallel: P.
+        chunk_size: C.
+        num_writes: W.
+        bpre: int32 ``[N, ceil(C*W/32)+1]``: snapshots are dense, N*C*W rows.
+        scales: float32, one per snapshot row; with e4m3 or int4 rows, and only then.
+        snap_step_rows: Snapshots have a row per entry, this many rows from one step to the
+            next. Exactly one of ``bpre`` and ``snap_step_rows`` is given.
+    """
+    operands = {
+        "grad": grad,
+        "bank": bank,
+        "snap": snap,
+        "d_u": d_u,
+        "beta": beta,
+        "kpay": kpay,
+        "rec": rec,
+    }
+    operands |= {"out_eff": out_eff, "out_g": out_g}
+    optional = (_optional_ref("bpre", bpre), _optional_ref("scales", scales), snap_step_rows)
+    sizes = (num_parallel, chunk_size, num_writes)
+    _core.gx_pa2(*_refs(operands), *optional, *sizes, ti, current_stream(grad.device))
+
+
+def plan_gx_pa2(
+    grad: torch.Tensor,
+    bank: torch.Tensor,
+    snap: torch.Tensor,
+    d_u: torch.Tensor,
+    beta: torch.Tensor,
+    kpay: torch.Tensor,
+    rec: torch.Tensor,
+    out_eff: torch.Tensor,
+    out_g: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_writes: int,
+    bpre: torch.Tensor | None = None,
+    scales: torch.Tensor | None = None,
+    snap_step_rows: int | None = None,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`gx_pa2` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
+    operands = {
+        "grad": grad,
+        "bank": bank,
+        "snap": snap,
+        "d_u": d_u,
+        "beta": beta,
+        "kpay": kpay,
+        "rec": rec,
+    }
+    operands |= {"out_eff": out_eff, "out_g": out_g}
+    optional = (_optional_ref("bpre", bpre), _optional_ref("scales", scales), snap_step_rows)
+    sizes = (num_parallel, chunk_size, num_writes)
+    bound = _core.plan_gx_pa2(*_refs(operands), *optional, *sizes, steps, pdl)
+    del operands["kpay"]  # checked above, read by no launch
+    extra = {"bpre": bpre, "scales": scales}
+    operands |= {k: v for k, v in extra.items() if v is not None and v.numel() > 0}
+    return Plan._recorded(bound, operands)
+
+
+def gx_gds(
+    grad: torch.Tensor,
+    bank: torch.Tensor,
+    gy: torch.Tensor,
+    qrec: torch.Tensor,
+    dq: torch.Tensor,
+    *,
+    ti: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_reads: int,
+) -> None:
+    """Undo the reads of step ``ti``: their dots with the bank, their gradient into the grad rows.
+
+    Per read entry at token t with slot s: ``dq = <gy[t], bank[s]>``; per group of reads of one
+    slot, ``grad[s] += sum scq * gy[t]``, rounded to the grad's type once. The bank has been
+    restored by :func:`gx_pa2`.
+
+    Args:
+        grad: ``[rows, hd]``, in place: float32 or the bank's type.
+        bank: bfloat16 or float32 ``[rows, hd]``.
+        gy: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
+        qrec: int32 ``[N, C*R, 4]``, read records sorted by slot, on a 16-byte boundary.
+        dq: float32 ``[num_slices, N*C*R]``, out; 0 for padding.
+        ti: The step.
+        num_parallel: P.
+        chunk_size: C.
+        num_reads: R.
+    """
+    operands = {"grad": grad, "bank": bank, "gy": gy, "qrec": qrec, "dq": dq}
+    sizes = (num_parallel, chunk_size, num_reads)
+    _core.gx_gds(*_refs(operands), *sizes, ti, current_stream(grad.device))
+
+
+def plan_gx_gds(
+    grad: torch.Tensor,
+    bank: torch.Tensor,
+    gy: torch.Tensor,
+    qrec: torch.Tensor,
+    dq: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_reads: int,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`gx_gds` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
+    operands = {"grad": grad, "bank": bank, "gy": gy, "qrec": qrec, "dq": dq}
+    sizes = (num_parallel, chunk_size, num_reads)
+    bound = _core.plan_gx_gds(*_refs(operands), *sizes, steps, pdl)
+    return Plan._recorded(bound, operands)
+
+
+def plane_reduce(
+    planes: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    factor: torch.Tensor | None = None,
+    negate: bool = False,
+    group: int = 1,
+    num_tokens: int,
+    num_parallel: int,
+    chunk_size: int,
+) -> None:
+    """Add the slices' planes in slice order, times a factor; all steps at once.
+
+    ``out[i] = f * ((planes[0][i] + planes[1][i]) + ...)``, ``f = factor[i // group]``, its sign
+    flipped by ``negate``; without a factor the plain sum; 0 for padding tokens.
+
+    Args:
+        planes: float32 ``[num_slices, N*C*width]``, width = W or R entries a token.
+        out: float32, N*C*width elements of any shape, apart from ``planes``.
+        factor: float32, ``N*C*width / group`` elements of any shape.
+        negate: Multiply by ``-factor``.
+        group: Entries that share one factor (1..256).
+        num_tokens: T.
+        num_parallel: P.
+        chunk_size: C.
+    """
+    refs = (tensor_ref("planes", planes), tensor_ref("out", out), _optional_ref("factor", factor))
+    sizes = (num_tokens, num_parallel, chunk_size)
+    _core.plane_reduce(*refs, negate, group, *sizes, current_stream(planes.device))

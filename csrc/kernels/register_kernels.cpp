@@ -1,10 +1,20 @@
 #include "kernels/register_kernels.h"
 
+#include "kernels/gx_gds/gx_gds.h"
 #include "kernels/gx_gemm/gx_gemm.h"
+#include "kernels/gx_gwr/gx_gwr.h"
+#include "kernels/gx_pa2/gx_pa2.h"
+#include "kernels/plane_reduce/plane_reduce.h"
 #include "plancap/registry.h"
 
 namespace sdm {
 
-void register_kernels() { plancap::register_kernel(gx_gemm_info()); }
+void register_kernels() {
+  plancap::register_kernel(gx_gwr_info());
+  plancap::register_kernel(gx_gemm_info());
+  plancap::register_kernel(gx_pa2_info());
+  plancap::register_kernel(gx_gds_info());
+  plancap::register_kernel(plane_reduce_info());
+}
 
 }  // namespace sdm

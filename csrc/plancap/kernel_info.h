@@ -65,7 +65,9 @@ constexpr uint64_t layout_hash(std::span<const FieldInfo> fields, uint32_t param
 // The field type of a member, from its C++ type.
 template <typename T>
 constexpr FieldType field_type_of() {
-  if constexpr (std::is_pointer_v<T>)
+  if constexpr (std::is_enum_v<T>)
+    return field_type_of<std::underlying_type_t<T>>();
+  else if constexpr (std::is_pointer_v<T>)
     return FieldType::kPointer;
   else if constexpr (std::is_same_v<T, int8_t>)
     return FieldType::kInt8;

@@ -2,6 +2,9 @@
 
 #include <limits>
 
+#include "kernels/common/ordered_math.h"
+#include "kernels/common/records.h"
+
 namespace sdm {
 
 using plancap::Access;
@@ -45,10 +48,81 @@ void expect_head_dim(const char* where, int64_t hd) {
   SDM_EXPECT(hd >= 1 && hd <= (1 << 20), kValue, where, "hd", "1..2^20 columns", hd);
 }
 
+void expect_token_rows(const char* where, const char* argument, const TensorRef& tensor,
+                       int64_t num_chunks, int64_t chunk_size, int64_t width) {
+  if (tensor.ndim == 3) {
+    expect_tensor(where, argument, tensor, Dtype::kFloat32, {num_chunks, chunk_size, width});
+  } else {
+    expect_tensor(where, argument, tensor, Dtype::kFloat32, {num_chunks * chunk_size, width});
+  }
+}
+
+RowType expect_bank_rows(const char* where, const char* argument, const TensorRef& tensor) {
+  SDM_EXPECT(tensor.dtype == Dtype::kFloat32 || tensor.dtype == Dtype::kBFloat16, kType, where,
+             argument, "float32 or bfloat16 [rows, hd]", tensor.describe());
+  expect_tensor(where, argument, tensor, tensor.dtype, {"rows", "hd"});
+  expect_head_dim(where, tensor.shape[1]);
+  SDM_EXPECT(tensor.shape[0] >= 1 && tensor.shape[0] <= std::numeric_limits<int32_t>::max(), kValue,
+             where, argument, "at least 1 and fewer than 2^31 rows", tensor.describe());
+  return tensor.dtype == Dtype::kFloat32 ? RowType::kFloat32 : RowType::kBFloat16;
+}
+
+RowType expect_grad_of_bank(const char* where, const TensorRef& grad, const TensorRef& bank) {
+  const bool legal = grad.dtype == Dtype::kFloat32 ||
+                     (grad.dtype == Dtype::kBFloat16 && bank.dtype == Dtype::kBFloat16);
+  SDM_EXPECT(legal, kType, where, "grad",
+             bank.dtype == Dtype::kBFloat16 ? "bfloat16 or float32 (the bank is bfloat16)"
+                                            : "float32 (the bank is float32)",
+             grad.describe());
+  expect_tensor(where, "grad", grad, grad.dtype, {bank.shape[0], bank.shape[1]});
+  return grad.dtype == Dtype::kFloat32 ? RowType::kFloat32 : RowType::kBFloat16;
+}
+
+void expect_records(const char* where, const char* argument, const TensorRef& tensor,
+                    int64_t entries) {
+  expect_tensor(where, argument, tensor, Dtype::kInt32, {"N", entries, 4});
+  const auto address = reinterpret_cast<uintptr_t>(tensor.data);
+  SDM_EXPECT(address % alignof(Record) == 0, kValue, where, argument,
+             cat("an address that is a multiple of ", alignof(Record)),
+             cat("one with remainder ", address % alignof(Record)));
+}
+
+void expect_planes(const char* where, const char* argument, const TensorRef& tensor, int64_t hd,
+                   int64_t entries) {
+  const int64_t slices = num_slices(static_cast<int32_t>(hd));
+  if (slices == 1) {
+    expect_numel(where, argument, tensor, Dtype::kFloat32, entries);
+  } else {
+    expect_tensor(where, argument, tensor, Dtype::kFloat32, {slices, entries});
+  }
+}
+
+void expect_num_tokens(const char* where, int64_t num_tokens, int64_t num_steps,
+                       int64_t chunk_size) {
+  const int64_t most = num_steps * chunk_size;
+  SDM_EXPECT(num_tokens > most - chunk_size && num_tokens <= most, kValue, where, "num_tokens",
+             cat(most - chunk_size + 1, "..", most, " for ", num_steps, " steps of ", chunk_size),
+             num_tokens);
+}
+
+Operand planes_operand(const char* name, const TensorRef& tensor, int64_t hd, int64_t num_steps) {
+  const bool one_piece = num_slices(static_cast<int32_t>(hd)) == 1;
+  return one_piece ? per_step(name, tensor, Access::kWrite, num_steps)
+                   : whole(name, tensor, Access::kWrite);
+}
+
 Operand per_step(const char* name, const TensorRef& tensor, Access access, int64_t num_steps) {
   Operand operand = whole(name, tensor, access);
   operand.step_bytes = tensor.bytes() / static_cast<uint64_t>(num_steps);
   operand.step_stride = operand.step_bytes;
+  return operand;
+}
+
+Operand record_operand(const char* field, const char* name, const TensorRef& tensor,
+                       int64_t num_steps) {
+  Operand operand = per_step(name, tensor, Access::kRead, num_steps);
+  operand.field = field;
+  operand.align = alignof(Record);
   return operand;
 }
 

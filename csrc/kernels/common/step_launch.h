@@ -1,6 +1,7 @@
 // What every step launcher does the same way: find N and the step count, patch the step, describe
 // an operand.
 #pragma once
+#include "kernels/common/row_types.h"
 #include "plancap/error.h"
 #include "plancap/sink.h"
 
@@ -20,14 +21,46 @@ StepRange step_range(const char* where, int64_t num_chunks, int64_t num_parallel
 // P >= 1 that divides N.
 void expect_num_parallel(const char* where, int64_t num_chunks, int64_t num_parallel);
 
-// 16 <= C <= 256 and 1 <= entries per token <= 256, 1 <= hd <= 2^20.
+// 1 <= C <= 256, 1 <= entries per token <= 256, 1 <= hd <= 2^20.
 void expect_chunk_size(const char* where, int64_t chunk_size);
 void expect_entries(const char* where, const char* argument, int64_t entries);
 void expect_head_dim(const char* where, int64_t hd);
 
+// A float32 tensor of one row per token: [N*C, width] or [N, C, width].
+void expect_token_rows(const char* where, const char* argument, const TensorRef& tensor,
+                       int64_t num_chunks, int64_t chunk_size, int64_t width);
+
+// Bank or grad rows: [rows, hd] of float32 or bfloat16 with 0 < rows < 2^31. Returns their type.
+RowType expect_bank_rows(const char* where, const char* argument, const TensorRef& tensor);
+
+// The grad rows of a checked bank: its shape, float32 or the bank's own type.
+RowType expect_grad_of_bank(const char* where, const TensorRef& grad, const TensorRef& bank);
+
+// Sorted records: int32 [N, entries, 4], aligned to 16 bytes.
+void expect_records(const char* where, const char* argument, const TensorRef& tensor,
+                    int64_t entries);
+
+// The slices' planes of one float per entry: float32 [num_slices(hd), entries], or any shape with
+// that many elements when there is one slice.
+void expect_planes(const char* where, const char* argument, const TensorRef& tensor, int64_t hd,
+                   int64_t entries);
+
+// T tokens in steps of C: expects N / P = ceil(T / C).
+void expect_num_tokens(const char* where, int64_t num_tokens, int64_t num_steps,
+                       int64_t chunk_size);
+
 // An operand of which step ti touches an equal share, the steps' shares one after the other.
 plancap::Operand per_step(const char* name, const TensorRef& tensor, plancap::Access access,
                           int64_t num_steps);
+
+// per_step for planes: a step's share is one piece only where there is one slice.
+plancap::Operand planes_operand(const char* name, const TensorRef& tensor, int64_t hd,
+                                int64_t num_steps);
+
+// Sorted records: read 16 bytes at a time, so aligned to 16. The field and the operand's name
+// differ.
+plancap::Operand record_operand(const char* field, const char* name, const TensorRef& tensor,
+                                int64_t num_steps);
 
 // An operand of which any step may touch any part.
 plancap::Operand whole(const char* name, const TensorRef& tensor, plancap::Access access);
