@@ -32,9 +32,10 @@ class _InitialBank(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, memory: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
         ctx.batch, ctx.dtype = batch, memory.dtype
-        bank = memory.new_empty((batch, *memory.shape), dtype=dtype)
-        bank.copy_(memory)
-        return bank.view(-1, memory.shape[-1])
+        # Made in its final shape: autograd refuses to advance a view from inside a Function.
+        bank = memory.new_empty((batch * memory.shape[0], memory.shape[1]), dtype=dtype)
+        bank.view(batch, *memory.shape).copy_(memory)
+        return bank
 
     @staticmethod
     @once_differentiable

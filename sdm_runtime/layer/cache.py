@@ -20,12 +20,12 @@ class MemoryCache:
 
     Who owns the bank:
 
-    - A call with no backward to come (no grad mode) advances the bank of the cache it is given in
-      place, and returns a new cache with it: a decoding step copies no bank. The given cache is
-      used up; take `clone()` first to go on from one point twice.
-    - A training call works on a copy and leaves the given cache alone. **The bank of the cache
-      that it returns is valid until that call's backward**, which restores the memory in place
-      (`valid_until_backward` is true); `clone()` keeps it beyond.
+    - A call in eval and no grad mode advances the bank of the cache it is given in place, and
+      returns a new cache with it: a decoding step copies no bank. The given cache is used up; take
+      `clone()` first to go on from one point twice.
+    - Any other call works on a copy and leaves the given cache alone.
+    - **The bank of the cache that a training call returns is valid until that call's backward**,
+      which restores the memory in place (`valid_until_backward` is true); `clone()` keeps it.
 
     A cache that is no longer valid refuses to give its bank, and says why.
 

@@ -12,16 +12,9 @@ _BANK_DTYPES = (torch.float32, torch.bfloat16)
 _MAX_ROWS = 2**31 - 1  # bank rows are numbered in int32
 
 
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which projections of `x` come out: autocast's where it is on, else x's."""
-    if torch.is_autocast_enabled(x.device.type):
-        return torch.get_autocast_dtype(x.device.type)
-    return x.dtype
-
-
 def check_inputs(
     args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor, cache: MemoryCache | None
-) -> None:
+) -> torch.dtype:
     """Refuse what the layer cannot run.
 
     Args:
@@ -30,13 +23,26 @@ def check_inputs(
         x: the layer's input.
         cache: the layer's cache or None.
 
+    Returns:
+        The dtype in which the projections of `x` come out.
+
     Raises:
         TypeError: a wrong type or dtype.
         ValueError: a wrong shape or device, or a bank of more than 2^31 - 1 rows.
     """
     _check_x(args, weight, x)
-    if cache is None:
-        return
+    if cache is not None:
+        _check_cache(args, x, cache)
+    return _compute_dtype(x)
+
+
+def _compute_dtype(x: Tensor) -> torch.dtype:
+    if torch.is_autocast_enabled(x.device.type):
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype
+
+
+def _check_cache(args: SparseDeltaMemoryArgs, x: Tensor, cache: MemoryCache) -> None:
     if not isinstance(cache, MemoryCache):
         raise TypeError(_message("cache", "MemoryCache or None", type(cache).__name__))
     rows = x.shape[0] * args.num_heads * args.slots_per_head
@@ -54,8 +60,8 @@ def _check_x(args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor) -> None:
     if x.device != weight.device:
         raise ValueError(_message("x", f"a tensor on {weight.device}", f"one on {x.device}"))
     if torch.is_autocast_enabled(x.device.type):
-        if compute_dtype(x) not in _BANK_DTYPES:
-            raise TypeError(_message("autocast", "bfloat16 or float32", compute_dtype(x)))
+        if _compute_dtype(x) not in _BANK_DTYPES:
+            raise TypeError(_message("autocast", "bfloat16 or float32", _compute_dtype(x)))
     elif x.dtype not in _BANK_DTYPES or x.dtype != weight.dtype:
         expected = f"the weights' dtype {weight.dtype}, one of float32 and bfloat16"
         raise TypeError(_message("x", expected, x.dtype))

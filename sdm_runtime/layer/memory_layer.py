@@ -15,7 +15,7 @@ from .args import CHUNK_SIZE_RANGE, SparseDeltaMemoryArgs
 from .bank import initial_bank
 from .cache import MemoryCache
 from .initialization import init_decay_rates_, init_step_bias_
-from .inputs import check_inputs, compute_dtype
+from .inputs import check_inputs
 from .product_keys import product_key_topk
 from .weight_decay import exempt_from_weight_decay
 
@@ -88,7 +88,7 @@ class SparseDeltaMemory(nn.Module):
             TypeError, ValueError: an argument that does not fit, by name, before any work.
             RuntimeError: the cache is no longer valid.
         """
-        check_inputs(self.args, self.Wv_write.weight, x, cache)
+        dtype = check_inputs(self.args, self.Wv_write.weight, x, cache)
         batch, tokens, _ = x.shape
         values = _to_streams(self._split_heads(self.Wv_write(x)))
         beta, log_decay = self._gates(x)
@@ -98,7 +98,7 @@ class SparseDeltaMemory(nn.Module):
             k_val, q_val = self.write_act(k_val), self.read_act(q_val)
             if self.args.key_weighted_decay:
                 log_decay = log_decay * k_val
-            bank = self._bank_for_call(x, cache)
+            bank = self._bank_for_call(x, dtype, cache)
             readings = self._write_read(
                 bank, tokens, (k_idx, k_val, values, beta, log_decay, q_idx, q_val)
             )
@@ -106,7 +106,8 @@ class SparseDeltaMemory(nn.Module):
         new_cache = MemoryCache(bank, seen, valid_until_backward=readings.requires_grad)
         if readings.requires_grad:
             readings.register_hook(new_cache.mark_restored)  # type: ignore[no-untyped-call]
-        return self._project_out(x, readings.view(batch, -1, tokens, self.args.head_dim)), new_cache
+        per_head = readings.view(batch, self.args.num_heads, tokens, self.args.head_dim)
+        return self._project_out(x, per_head.to(dtype)), new_cache
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew, as construction does (also after `to_empty`)."""
@@ -166,13 +167,13 @@ class SparseDeltaMemory(nn.Module):
         rows = slots + (streams * args.slots_per_head).view(-1, 1, 1)
         return rows, _to_streams(selected)
 
-    def _bank_for_call(self, x: Tensor, cache: MemoryCache | None) -> Tensor:
+    def _bank_for_call(self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None) -> Tensor:
         """The bank [B*H*S, head_dim] that this call may advance."""
         if cache is not None:
-            # x requires a gradient in no grad mode when a reentrant checkpoint runs the forward
-            # that it will run again: the cache must then stand as it is.
-            return cache.take_bank(copy=torch.is_grad_enabled() or x.requires_grad)
-        args, dtype = self.args, compute_dtype(x)
+            # A reentrant checkpoint runs a training call twice, first in no grad mode: in training
+            # the cache must stand as it is.
+            return cache.take_bank(copy=torch.is_grad_enabled() or self.training)
+        args = self.args
         if self.memory is not None:
             return initial_bank(self.memory, x.shape[0], dtype)
         rows = x.shape[0] * args.num_heads * args.slots_per_head
@@ -199,7 +200,6 @@ class SparseDeltaMemory(nn.Module):
 
     def _project_out(self, x: Tensor, readings: Tensor) -> Tensor:
         """From readings [B, H, T, head_dim] to the output [B, T, dim]."""
-        readings = readings.to(compute_dtype(x))
         if self.readings_norm is not None:
             readings = self.readings_norm(readings)
         merged = readings.transpose(1, 2).flatten(2)
@@ -210,7 +210,8 @@ class SparseDeltaMemory(nn.Module):
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         """[B, T, H*n] to [B, T, H, n]."""
-        return projected.view(*projected.shape[:-1], self.args.num_heads, -1)
+        heads = self.args.num_heads
+        return projected.view(*projected.shape[:-1], heads, projected.shape[-1] // heads)
 
 
 def _to_streams(per_head: Tensor) -> Tensor:

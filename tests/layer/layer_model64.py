@@ -127,10 +127,13 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def _norm(layer: SparseDeltaMemory, params: Params, name: str, scores: Tensor) -> Tensor:
+    """The batch norm in the dtype of the scores, leaving the running statistics alone."""
     module = getattr(layer, name)
-    mean, var = module.running_mean.to(scores.dtype), module.running_var.to(scores.dtype)
-    weight, bias = (params[f"{name}.{p}"].to(scores.dtype) for p in ("weight", "bias"))
-    flat = scores.flatten(0, 1)
+    affine = (params[f"{name}.{p}"].to(scores.dtype) for p in ("weight", "bias"))
+    statistics = [module.running_mean.to(scores.dtype), module.running_var.to(scores.dtype)]
     if module.training:
-        mean, var = flat.mean(0), flat.var(0, unbiased=False)
-    return ((flat - mean) / (var + module.eps).sqrt() * weight + bias).view_as(scores)
+        statistics = [None, None]
+    flat = scores.flatten(0, 1)
+    return F.batch_norm(flat, *statistics, *affine, module.training, 0.0, module.eps).view_as(
+        scores
+    )
