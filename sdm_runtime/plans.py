@@ -12,15 +12,9 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.errors import PlanError
+from sdm_runtime.plan_format import Access, FieldType, PatchKind
+from sdm_runtime.plan_records import word
 from sdm_runtime.tensors import tensor_ref
-
-# plan_format.h, enums FieldType, PatchKind and Access.
-_FIELD_TYPES = (
-    *("pointer", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
-    *("float32", "float64", "bytes"),
-)
-_PATCH_KINDS = ("int32", "int64", "pointer")
-_ACCESS = ("read", "write", "read/write")
 
 
 @dataclass(frozen=True)
@@ -171,7 +165,7 @@ class Plan:
     def fields(self) -> tuple[Field, ...]:
         """The kernel's parameter block, field by field."""
         return tuple(
-            Field(name, _FIELD_TYPES[kind - 1], offset, size)
+            Field(name, word(FieldType(kind)), offset, size)
             for name, kind, offset, size in self._core.fields()
         )
 
@@ -180,7 +174,7 @@ class Plan:
         """What changes from step to step."""
         fields = self.fields
         return tuple(
-            Patch(fields[field].name, _PATCH_KINDS[kind - 1], *numbers)
+            Patch(fields[field].name, word(PatchKind(kind)), *numbers)
             for field, kind, *numbers in self._core.patches()
         )
 
@@ -189,7 +183,7 @@ class Plan:
         """The tensors that the plan needs."""
         fields = self.fields
         return tuple(
-            Operand(name, fields[field].name, _ACCESS[access - 1], *numbers)
+            Operand(name, fields[field].name, word(Access(access)), *numbers)
             for name, field, _dtype, access, *numbers in self._core.relocs()
         )
 

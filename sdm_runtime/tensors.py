@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from sdm_runtime import _core
+from sdm_runtime.plan_format import Dtype
 
-# plan_format.h, enum Dtype.
 _DTYPES = {
-    torch.float32: 1,
-    torch.bfloat16: 2,
-    torch.int32: 3,
-    torch.uint8: 4,
-    torch.int64: 5,
-    torch.float8_e4m3fn: 6,
-    torch.float64: 7,
-    torch.float16: 8,
+    torch.float32: Dtype.FLOAT32,
+    torch.bfloat16: Dtype.BFLOAT16,
+    torch.int32: Dtype.INT32,
+    torch.uint8: Dtype.UINT8,
+    torch.int64: Dtype.INT64,
+    torch.float8_e4m3fn: Dtype.FLOAT8E4M3,
+    torch.float64: Dtype.FLOAT64,
+    torch.float16: Dtype.FLOAT16,
 }
 
 

@@ -11,6 +11,7 @@ void bind_errors(pybind11::module_& module);
 void bind_tensors(pybind11::module_& module);
 void bind_plans(pybind11::module_& module);
 void bind_chains(pybind11::module_& module);
+void bind_format(pybind11::module_& module);
 void bind_kernels(pybind11::module_& module);
 
 using BoundPlanPtr = std::shared_ptr<const plancap::BoundPlan>;

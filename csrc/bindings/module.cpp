@@ -8,5 +8,6 @@ PYBIND11_MODULE(_core, module) {
   sdm::bindings::bind_tensors(module);
   sdm::bindings::bind_plans(module);
   sdm::bindings::bind_chains(module);
+  sdm::bindings::bind_format(module);
   sdm::bindings::bind_kernels(module);
 }

@@ -90,7 +90,7 @@ struct PlanHeader {
   uint8_t backend;
   uint8_t capability_major;
   uint8_t capability_minor;
-  uint8_t reserved[5];
+  uint8_t reserved[9];
 };
 
 struct FieldRecord {
