@@ -1,0 +1,41 @@
+// The parameter block of a launch, but for its tensor maps.
+#pragma once
+#include "kernels/bf16_linear/bf16_linear_params.h"
+#include "kernels/bf16_linear/bf16_linear_pick.h"
+
+namespace sdm {
+
+// The addresses and row strides (in elements) of one call; bias may be null.
+struct Bf16LinearOperands {
+  const uint16_t* weight = nullptr;
+  const uint16_t* x = nullptr;
+  const uint16_t* bias = nullptr;
+  uint16_t* y = nullptr;
+  int64_t weight_stride = 0;
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+};
+
+inline Bf16LinearParams bf16_linear_fill(const Bf16LinearOperands& operands,
+                                         const Bf16LinearShape& shape, Bf16LinearChoice choice) {
+  Bf16LinearParams params{};
+  params.weight = operands.weight;
+  params.x = operands.x;
+  params.bias = operands.bias;
+  params.y = operands.y;
+  params.weight_stride = operands.weight_stride;
+  params.x_stride = operands.x_stride;
+  params.y_stride = operands.y_stride;
+  params.num_rows = static_cast<int32_t>(shape.num_rows);
+  params.num_tokens = static_cast<int32_t>(shape.num_tokens);
+  params.depth = static_cast<int32_t>(shape.depth);
+  const int32_t tile = kBf16LinearTactics[choice.tactic].depth;
+  params.depth_tiles = static_cast<int32_t>((shape.depth + tile - 1) / tile);
+  params.split_log2 = choice.split_log2;
+  const bool even_address = reinterpret_cast<uintptr_t>(operands.y) % 4 == 0;
+  params.paired_store = even_address && operands.y_stride % 2 == 0;
+  params.tactic = choice.tactic;
+  return params;
+}
+
+}  // namespace sdm

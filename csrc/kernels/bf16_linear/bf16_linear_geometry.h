@@ -1,0 +1,95 @@
+// Sizes that follow from a tactic: the shared-memory map, the threads, the grid. Host and device
+// read the same functions.
+#pragma once
+#include "kernels/bf16_linear/bf16_linear_tactics.h"
+#include "kernels/common/wgmma_layout.h"
+
+namespace sdm {
+
+inline constexpr uint32_t kBf16LinearMathThreads = 128;                      // one warpgroup
+inline constexpr uint32_t kBf16LinearThreads = kBf16LinearMathThreads + 64;  // and two load warps
+
+// What two resident blocks of one SM may use each: (228 KiB - 2 * 1 KiB reserved) / 2.
+inline constexpr uint32_t kHalfSmBytes = 113 * 1024;
+inline constexpr uint32_t kBlockSmBytes = 227 * 1024;  // the most that one block may ask for
+
+// Offsets in bytes. The rings come first: their tiles must start at multiples of 1024.
+struct Bf16LinearSharedMap {
+  uint32_t weight_stage;  // bytes of one stage
+  uint32_t token_stage;
+  uint32_t token_ring;  // offset; the weight ring is at 0
+  uint32_t exchange;    // offset: partial sums [splits][tokens / splits][rows], f32
+  uint32_t exchange_bytes;
+  uint32_t barriers;  // offset: weight_full, token_full, empty [stages each], exchanged
+  uint32_t total;
+};
+
+SDM_HD constexpr Bf16LinearSharedMap bf16_linear_shared_map(const Bf16LinearTactic& tactic) {
+  const auto rows = static_cast<uint32_t>(tactic.rows);
+  const auto tokens = static_cast<uint32_t>(tactic.tokens);
+  const auto row_bytes = static_cast<uint32_t>(tactic.depth) * 2;
+  const auto stages = static_cast<uint32_t>(tactic.stages);
+  Bf16LinearSharedMap map{};
+  map.weight_stage = rows * row_bytes;
+  map.token_stage = tokens * row_bytes;
+  map.token_ring = stages * map.weight_stage;
+  map.exchange = map.token_ring + stages * map.token_stage;
+  map.exchange_bytes = rows * tokens * 4;
+  map.barriers = map.exchange + map.exchange_bytes;
+  map.total = map.barriers + 8 * (3 * stages + 1);
+  return map;
+}
+
+SDM_HD constexpr int bf16_linear_blocks_per_sm(const Bf16LinearTactic& tactic) {
+  return bf16_linear_shared_map(tactic).total <= kHalfSmBytes ? 2 : 1;
+}
+
+SDM_HD constexpr int32_t bf16_linear_log2(int32_t power_of_two) {
+  int32_t log2 = 0;
+  while (1 << log2 < power_of_two) ++log2;
+  return log2;
+}
+
+constexpr bool bf16_linear_tactic_valid(const Bf16LinearTactic& tactic) {
+  const Bf16LinearSharedMap map = bf16_linear_shared_map(tactic);
+  return (tactic.rows == 64 || tactic.rows == 128) && tactic.tokens >= 8 && tactic.tokens <= 128 &&
+         (tactic.tokens & (tactic.tokens - 1)) == 0 && tactic.depth % kSwizzleColumns == 0 &&
+         tactic.stages >= 2 && map.weight_stage % kSwizzlePatternBytes == 0 &&
+         map.token_stage % kSwizzlePatternBytes == 0 && map.total <= kBlockSmBytes;
+}
+
+constexpr bool bf16_linear_tactics_valid() {
+  for (const Bf16LinearTactic& tactic : kBf16LinearTactics) {
+    if (!bf16_linear_tactic_valid(tactic)) return false;
+    if (tactic.tokens < 1 << kBf16LinearMaxSplitLog2) return false;
+  }
+  return true;
+}
+static_assert(bf16_linear_tactics_valid());
+
+// The first depth tile of split `rank` of 2^split_log2, which ends where the next one starts.
+SDM_HD constexpr int32_t bf16_linear_first_tile(int32_t depth_tiles, int32_t split_log2,
+                                                int32_t rank) {
+  return depth_tiles * rank >> split_log2;
+}
+
+// The exchange buffer interleaves rows r and r + 8 of each 16, so that one 8-byte store takes the
+// two that a thread holds: the place of row r within a token's row of the buffer.
+SDM_HD constexpr uint32_t bf16_linear_place(uint32_t row) {
+  return row / 16 * 16 + row % 8 * 2 + row / 8 % 2;
+}
+
+// The row at place 4 * quad + i: two pairs of neighbours, r and r + 1 (i = 0, 2), r + 8 and r + 9.
+SDM_HD constexpr uint32_t bf16_linear_quad_row(uint32_t quad, uint32_t i) {
+  return quad / 4 * 16 + quad % 4 * 2 + i % 2 * 8 + i / 2;
+}
+
+constexpr bool bf16_linear_places_agree() {
+  for (uint32_t place = 0; place < 128; ++place) {
+    if (bf16_linear_place(bf16_linear_quad_row(place / 4, place % 4)) != place) return false;
+  }
+  return true;
+}
+static_assert(bf16_linear_places_agree());
+
+}  // namespace sdm

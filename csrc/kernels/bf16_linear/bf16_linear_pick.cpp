@@ -1,0 +1,63 @@
+#include "kernels/bf16_linear/bf16_linear_pick.h"
+
+#include "plancap/error.h"
+
+namespace sdm {
+namespace {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The first row of the table with these tiles. The table has one for each pair that is picked.
+int32_t find_tactic(int32_t rows, int32_t tokens) {
+  for (int32_t i = 0; i < kNumBf16LinearTactics; ++i) {
+    if (kBf16LinearTactics[i].rows == rows && kBf16LinearTactics[i].tokens == tokens) return i;
+  }
+  SDM_INTERNAL_CHECK(false, "bf16_linear has no tactic of ", rows, " rows and ", tokens, " tokens");
+  return 0;
+}
+
+int32_t token_tile(int64_t num_tokens) {
+  int32_t tile = 8;
+  while (tile < 128 && tile < num_tokens) tile *= 2;
+  return tile;
+}
+
+int64_t num_blocks(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
+  const Bf16LinearGrid grid = bf16_linear_grid(shape, choice);
+  return int64_t{grid.x} * grid.y;
+}
+
+}  // namespace
+
+Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
+  const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
+  const uint32_t splits = 1u << choice.split_log2;
+  return {static_cast<uint32_t>(ceil_div(shape.num_rows, tactic.rows)) * splits,
+          static_cast<uint32_t>(ceil_div(shape.num_tokens, tactic.tokens)), splits};
+}
+
+bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
+  return ceil_div(shape.depth, kBf16LinearTactics[choice.tactic].depth) >= 1 << choice.split_log2;
+}
+
+Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count) {
+  const int32_t tokens = token_tile(shape.num_tokens);
+  Bf16LinearChoice choice{find_tactic(64, tokens), 0};
+  // Many tokens: every block reads all of x, so half as many blocks read half as much of it.
+  // Many rows: half as many blocks, where 64-row tiles are more than a wave.
+  if (tokens >= 64 || num_blocks(shape, choice) > sm_count)
+    choice.tactic = find_tactic(128, tokens);
+  for (int32_t log2 = 1; log2 <= kBf16LinearMaxSplitLog2; ++log2) {
+    const Bf16LinearChoice more{choice.tactic, log2};
+    if (!bf16_linear_split_fits(shape, more) || num_blocks(shape, more) > sm_count) break;
+    choice = more;
+  }
+  return choice;
+}
+
+std::string bf16_linear_entry(const Bf16LinearTactic& tactic) {
+  return cat("bf16_linear_r", tactic.rows, "_t", tactic.tokens, "_k", tactic.depth, "_s",
+             tactic.stages);
+}
+
+}  // namespace sdm

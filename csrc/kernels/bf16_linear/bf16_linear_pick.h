@@ -1,0 +1,40 @@
+// Which tactic serves a shape: a pure function of the shape and the SM count.
+#pragma once
+#include <string>
+
+#include "kernels/bf16_linear/bf16_linear_geometry.h"
+
+namespace sdm {
+
+struct Bf16LinearShape {
+  int64_t num_tokens = 0;  // M, the rows of x
+  int64_t num_rows = 0;    // N, the rows of the weight
+  int64_t depth = 0;       // K
+};
+
+struct Bf16LinearChoice {
+  int32_t tactic = 0;  // index into kBf16LinearTactics
+  int32_t split_log2 = 0;
+};
+
+inline constexpr int32_t kNumBf16LinearTactics =
+    sizeof(kBf16LinearTactics) / sizeof(kBf16LinearTactics[0]);
+
+// Blocks of the launch; a cluster's blocks are neighbours along x.
+struct Bf16LinearGrid {
+  uint32_t x = 0, y = 0, cluster_x = 1;
+};
+
+Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice choice);
+
+// The smallest token tile that takes all tokens (128 beyond), 64 or 128 weight rows, and the most
+// splits with which the grid is one wave of one block per SM. K at least 1.
+Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count);
+
+// Whether a split has work for each of its blocks.
+bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choice);
+
+// The device function of a tactic: "bf16_linear_r64_t8_k128_s6".
+std::string bf16_linear_entry(const Bf16LinearTactic& tactic);
+
+}  // namespace sdm

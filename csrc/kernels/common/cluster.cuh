@@ -1,0 +1,47 @@
+// Thread block clusters (sm_90): the split barrier, and stores into another block's shared memory.
+#pragma once
+#include <cstdint>
+
+namespace sdm {
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// The two halves of the cluster's barrier, called by all threads of a warp together. What a thread
+// wrote before cluster_arrive() is visible after cluster_wait().
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+// Publishes nothing but what a fence before it did (mbarrier_init_fence): saves the release, a
+// memory barrier for the whole GPU.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The cluster-wide address of the same shared-memory location in block `rank`.
+__device__ __forceinline__ uint32_t cluster_address(uint32_t shared, uint32_t rank) {
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(rank));
+  return address;
+}
+
+// Two floats into a block's shared memory; its mbarrier counts the 8 bytes when they are there.
+// Both addresses are cluster-wide ones of the same block.
+__device__ __forceinline__ void cluster_store_async(uint32_t address, float a, float b,
+                                                    uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
+          address),
+      "r"(__float_as_uint(a)), "r"(__float_as_uint(b)), "r"(barrier)
+      : "memory");
+}
+
+}  // namespace sdm
