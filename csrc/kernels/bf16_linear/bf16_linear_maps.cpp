@@ -1,3 +1,4 @@
+#if defined(SDM_WITH_CUDA)  // a host-only build has no CUDA header and no use for maps
 #include "kernels/bf16_linear/bf16_linear_maps.h"
 
 #include <cuda.h>
@@ -44,3 +45,4 @@ void bf16_linear_encode_maps(EncodeTensorMap encode, Bf16LinearParams& params) {
 }
 
 }  // namespace sdm
+#endif

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../../.."
 results=${1:-build/bf16_linear/results.jsonl}
 build=build/bf16_linear
 mkdir -p $build/debug $build/release
-flags="-O3 -std=c++20 -Icsrc -gencode=arch=compute_90a,code=sm_90a"
+flags="-O3 -std=c++20 -Icsrc -DSDM_WITH_CUDA -gencode=arch=compute_90a,code=sm_90a"
 {
   for file in csrc/kernels/bf16_linear/inst/*.cu; do
     name=$(basename "$file" .cu)
