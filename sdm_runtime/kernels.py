@@ -35,8 +35,9 @@ def _refs(operands: dict[str, torch.Tensor]) -> list[Any]:
 
 def _optional_ref(name: str, tensor: torch.Tensor | None) -> Any:
     """None for an operand that is not there: None or an empty tensor."""
-    absent = tensor is None or (isinstance(tensor, torch.Tensor) and tensor.numel() == 0)
-    return None if absent else tensor_ref(name, tensor)
+    if tensor is None or (isinstance(tensor, torch.Tensor) and tensor.numel() == 0):
+        return None
+    return tensor_ref(name, tensor)
 
 
 def gx_gwr(
@@ -70,8 +71,8 @@ def gx_gwr(
         num_tokens: T; token t of step ti is padding when ``ti*C + t >= T``.
     """
     operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
-    stream = current_stream(grad.device)
-    _core.gx_gwr(*_refs(operands), num_parallel, chunk_size, num_tokens, ti, stream)
+    sizes = (num_parallel, chunk_size, num_tokens)
+    _core.gx_gwr(*_refs(operands), *sizes, ti, current_stream(grad.device))
 
 
 def plan_gx_gwr(

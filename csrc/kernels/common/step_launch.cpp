@@ -20,19 +20,19 @@ void expect_num_parallel(const char* where, int64_t num_chunks, int64_t num_para
 }
 
 StepRange step_range(const char* where, int64_t num_chunks, int64_t num_parallel, int64_t ti,
-                     int64_t steps) {
+                     std::optional<int64_t> steps) {
   expect_num_parallel(where, num_chunks, num_parallel);
   const int64_t available = num_chunks / num_parallel;
-  if (steps == 0) {
+  if (!steps) {
     SDM_EXPECT(ti >= 0 && ti < available, kValue, where, "ti", cat("a step in 0..", available - 1),
                ti);
     return {static_cast<int32_t>(ti), 1, {}};
   }
-  SDM_EXPECT(steps >= 1 && steps <= available, kValue, where, "steps",
-             cat("1..", available, " (N / num_parallel)"), steps);
-  return {static_cast<int32_t>(steps - 1),
-          static_cast<uint32_t>(steps),
-          {{"step", PatchKind::kInt32, 0, 1, 0, steps - 1}}};
+  SDM_EXPECT(*steps >= 1 && *steps <= available, kValue, where, "steps",
+             cat("1..", available, " (N / num_parallel)"), *steps);
+  return {static_cast<int32_t>(*steps - 1),
+          static_cast<uint32_t>(*steps),
+          {{"step", PatchKind::kInt32, 0, 1, 0, *steps - 1}}};
 }
 
 void expect_chunk_size(const char* where, int64_t chunk_size) {

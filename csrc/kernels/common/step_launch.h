@@ -1,6 +1,8 @@
 // What every step launcher does the same way: find N and the step count, patch the step, describe
 // an operand.
 #pragma once
+#include <optional>
+
 #include "kernels/common/row_types.h"
 #include "plancap/error.h"
 #include "plancap/sink.h"
@@ -16,7 +18,7 @@ struct StepRange {
 
 // num_chunks = N. Throws a ValueError for a step or a plan outside 0 .. N/P.
 StepRange step_range(const char* where, int64_t num_chunks, int64_t num_parallel, int64_t ti,
-                     int64_t steps);
+                     std::optional<int64_t> steps);
 
 // P >= 1 that divides N.
 void expect_num_parallel(const char* where, int64_t num_chunks, int64_t num_parallel);

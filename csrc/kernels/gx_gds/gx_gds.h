@@ -1,5 +1,7 @@
 // Read side of a step: the reads' dots with the restored rows, and their gradient into the rows.
 #pragma once
+#include <optional>
+
 #include "kernels/gx_gds/gx_gds_params.h"
 #include "plancap/sink.h"
 
@@ -14,8 +16,8 @@ struct GxGdsArgs {
   int64_t num_parallel = 0;
   int64_t chunk_size = 0;
   int64_t num_reads = 0;
-  int64_t ti = 0;     // the step of this launch
-  int64_t steps = 0;  // steps a plan covers; 0: only ti
+  int64_t ti = 0;                // the step of this launch
+  std::optional<int64_t> steps;  // steps a plan covers; none: only ti
   bool pdl = false;
 };
 

@@ -1,5 +1,7 @@
 // The fixed-order FP32 GEMM of a step: d_u[n] += x[n]^T d_dv[n].
 #pragma once
+#include <optional>
+
 #include "kernels/gx_gemm/gx_gemm_params.h"
 #include "plancap/sink.h"
 
@@ -10,8 +12,8 @@ struct GxGemmArgs {
   TensorRef x;     // float32 [N, C, C]
   TensorRef d_dv;  // float32 [N*C, hd] or [N, C, hd]
   int64_t num_parallel = 0;
-  int64_t ti = 0;     // the step of this launch
-  int64_t steps = 0;  // steps a plan covers; 0: only ti
+  int64_t ti = 0;                // the step of this launch
+  std::optional<int64_t> steps;  // steps a plan covers; none: only ti
   bool pdl = false;
 };
 

@@ -1,5 +1,7 @@
 // Gather of the gradient rows of a step's written slots.
 #pragma once
+#include <optional>
+
 #include "kernels/gx_gwr/gx_gwr_params.h"
 #include "plancap/sink.h"
 

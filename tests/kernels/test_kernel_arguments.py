@@ -1,0 +1,210 @@
+"""Every wrong argument is refused by name, before any work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from kernel_cases import E4M3, F32, Shape
+from kernel_checks import case, copies, differing
+
+from sdm_runtime import kernels
+
+SHAPE = Shape(hd=130, steps=2)
+
+
+def narrow(tensor):
+    """One column less."""
+    return tensor[..., :-1].contiguous()
+
+
+def strided(tensor):
+    return torch.stack([tensor, tensor], -1)[..., 0]
+
+
+def changed(change):
+    """`change` = a function of the operand, or the size's new value."""
+    return change if callable(change) else lambda _: change
+
+
+double = torch.Tensor.double
+half = torch.Tensor.half
+BAD = {
+    "gx_gwr": [
+        ("grad", double, TypeError, "float32 or bfloat16 [rows, hd], got float64"),
+        ("grad", lambda t: t[0], ValueError, "bfloat16 [rows, hd], got bfloat16 [130]"),
+        ("grad", strided, ValueError, "contiguous"),
+        ("grad", lambda t: t[:0], ValueError, "at least 1 and fewer than 2^31 rows"),
+        ("grad", lambda _: 3, TypeError, "expected a torch.Tensor, got int"),
+        ("delta", narrow, ValueError, "float32 [16, 130], got float32 [16, 129]"),
+        ("delta", half, TypeError, "float32 [16, 130], got float16"),
+        ("delta", lambda t: t.view(4, 2, 2, 130), ValueError, "float32 [16, 130]"),
+        ("pd", narrow, ValueError, "float32 [16, 3], got float32 [16, 2]"),
+        ("slots", torch.Tensor.long, TypeError, "int32 [N*C, W], got int64"),
+        ("slots", lambda t: t[:-1], ValueError, "N * 4 rows"),
+        ("slots", lambda t: t.repeat(1, 100), ValueError, "num_writes: expected 1..256, got 300"),
+        ("d_dv", narrow, ValueError, "float32 [16, 130]"),
+        ("d_dv", strided, ValueError, "contiguous"),
+        ("dpd", narrow, ValueError, "float32 [2, 48], got float32 [2, 47]"),
+        ("dpd", torch.Tensor.flatten, ValueError, "float32 [2, 48], got float32 [96]"),
+        ("ti", 2, ValueError, "a step in 0..1, got 2"),
+        ("ti", -1, ValueError, "a step in 0..1, got -1"),
+        ("num_parallel", 0, ValueError, "got 0"),
+        ("num_parallel", 3, ValueError, "divisor of the 4 chunks, got 3"),
+        ("chunk_size", 0, ValueError, "1..256, got 0"),
+        ("chunk_size", 257, ValueError, "1..256, got 257"),
+        ("num_tokens", 4, ValueError, "5..8 for 2 steps of 4, got 4"),
+        ("num_tokens", 9, ValueError, "5..8 for 2 steps of 4, got 9"),
+    ],
+    "gx_gemm": [
+        ("d_u", half, TypeError, "float32 [N, C, hd], got float16"),
+        ("d_u", lambda t: t.flatten(0, 1), ValueError, "float32 [N, C, hd], got float32 [16, 130]"),
+        ("x", narrow, ValueError, "float32 [4, 4, 4], got float32 [4, 4, 3]"),
+        ("x", lambda t: t.transpose(1, 2), ValueError, "contiguous"),
+        ("d_dv", narrow, ValueError, "float32 [4, 4, 130]"),
+        ("ti", 2, ValueError, "a step in 0..1, got 2"),
+        ("num_parallel", 3, ValueError, "divisor of the 4 chunks, got 3"),
+    ],
+    "gx_pa2": [
+        ("grad", torch.Tensor.float, None, ""),
+        ("grad", half, TypeError, "bfloat16 or float32 (the bank is bfloat16), got float16"),
+        ("grad", lambda t: t[:-1], ValueError, "bfloat16 [32, 130], got bfloat16 [31, 130]"),
+        ("bank", torch.Tensor.float, TypeError, "float32 (the bank is float32), got bfloat16"),
+        ("bank", double, TypeError, "float32 or bfloat16 [rows, hd], got float64"),
+        ("bank", strided, ValueError, "contiguous"),
+        ("snap", torch.Tensor.float, TypeError, "(the bank is bfloat16), got float32"),
+        ("snap", narrow, ValueError, "bfloat16 [..., 130], got bfloat16 [48, 129]"),
+        ("snap", lambda t: t[:-1], ValueError, "48 rows (the dense layout)"),
+        ("snap", torch.Tensor.flatten, ValueError, "rows of one snapshot in the last dimension"),
+        ("snap", strided, ValueError, "contiguous"),
+        ("snap", lambda t: torch.zeros(48, 64, dtype=torch.uint8), ValueError, "int4 pairs"),
+        ("snap", lambda t: t.to(torch.float8_e4m3fn), ValueError, "scales: expected float32 with"),
+        ("d_u", narrow, ValueError, "float32 [16, 130]"),
+        ("beta", lambda t: t[:-1], ValueError, "float32 [16], got float32 [15]"),
+        ("kpay", narrow, ValueError, "int32 [4, 12], got int32 [4, 11]"),
+        ("kpay", torch.Tensor.long, TypeError, "int32 [4, 12], got int64"),
+        ("rec", narrow, ValueError, "int32 [N, 12, 4], got int32 [4, 12, 3]"),
+        ("rec", torch.Tensor.float, TypeError, "int32 [N, 12, 4], got float32"),
+        (
+            "rec",
+            lambda t: torch.cat([t.flatten()[:1], t.flatten()])[1:].view(t.shape),
+            ValueError,
+            "an address that is a multiple of 16, got one with remainder 4",
+        ),
+        ("out_eff", narrow, ValueError, "float32 [2, 48], got float32 [2, 47]"),
+        ("out_g", torch.Tensor.flatten, ValueError, "float32 [2, 48], got float32 [96]"),
+        ("bpre", narrow, ValueError, "int32 [4, 2], got int32 [4, 1]"),
+        ("bpre", None, ValueError, "exactly one of the two, got neither"),
+        ("snap_step_rows", 24, ValueError, "exactly one of the two, got both"),
+        ("scales", lambda _: torch.ones(48), ValueError, "none (snapshots are not quantized)"),
+        ("ti", 2, ValueError, "a step in 0..1, got 2"),
+        ("num_parallel", 3, ValueError, "divisor of the 4 chunks, got 3"),
+        ("chunk_size", 5, ValueError, "rec: expected int32 [N, 15, 4]"),
+        ("num_writes", 0, ValueError, "1..256, got 0"),
+    ],
+    "gx_gds": [
+        ("grad", half, TypeError, "bfloat16 or float32 (the bank is bfloat16), got float16"),
+        ("grad", narrow, ValueError, "bfloat16 [32, 130], got bfloat16 [32, 129]"),
+        ("bank", torch.Tensor.float, TypeError, "float32 (the bank is float32), got bfloat16"),
+        ("gy", narrow, ValueError, "float32 [16, 130]"),
+        ("gy", double, TypeError, "float32 [16, 130], got float64"),
+        ("qrec", narrow, ValueError, "int32 [N, 8, 4], got int32 [4, 8, 3]"),
+        ("dq", narrow, ValueError, "float32 [2, 32], got float32 [2, 31]"),
+        ("ti", -1, ValueError, "a step in 0..1, got -1"),
+        ("num_parallel", 0, ValueError, "got 0"),
+        ("chunk_size", 300, ValueError, "1..256, got 300"),
+        ("num_reads", 257, ValueError, "1..256, got 257"),
+    ],
+}
+CASES = [(name, *bad) for name, bads in BAD.items() for bad in bads]
+
+
+@pytest.mark.parametrize(("name", "argument", "change", "error", "message"), CASES)
+def test_one_wrong_argument(name, argument, change, error, message):
+    tensors, sizes = case(name, SHAPE)
+    arguments = tensors | sizes | {"ti": 0}
+    arguments[argument] = changed(change)(arguments.get(argument))
+    before = copies({k: v for k, v in arguments.items() if isinstance(v, torch.Tensor)})
+    plan_arguments = {k: v for k, v in arguments.items() if k != "ti"} | {"steps": 2}
+    if error is None:  # legal: the table's own control
+        getattr(kernels, name)(**arguments)
+        return
+    with pytest.raises(error, match=re.escape(message)):
+        getattr(kernels, name)(**arguments)
+    assert differing(before, {k: arguments[k] for k in before}) == []
+    if argument != "ti":
+        with pytest.raises(error, match=re.escape(message)):
+            getattr(kernels, f"plan_{name}")(**plan_arguments)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors_name_kernel_and_argument(name):
+    tensors, sizes = case(name, SHAPE)
+    for argument in tensors:
+        wrong = tensors | {argument: tensors[argument].to(torch.complex64)}
+        with pytest.raises(TypeError, match=f"{argument}: expected one of"):
+            getattr(kernels, name)(**wrong, ti=0, **sizes)
+        wrong = tensors | {argument: tensors[argument].to(torch.float64)}
+        with pytest.raises(TypeError, match=rf"^\[{name}\] {argument}: expected .*, got float64"):
+            getattr(kernels, name)(**wrong, ti=0, **sizes)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 3])
+@pytest.mark.parametrize("name", BAD)
+def test_steps_of_a_plan(name, steps):
+    tensors, sizes = case(name, SHAPE)
+    with pytest.raises(ValueError, match=r"steps: expected 1\.\.2"):
+        getattr(kernels, f"plan_{name}")(**tensors, steps=steps, **sizes)
+
+
+def test_per_entry_layout_needs_its_rows():
+    tensors, sizes = case("gx_pa2", replace(SHAPE, per_entry=True))
+    with pytest.raises(ValueError, match="snap_step_rows: expected at least 24"):
+        kernels.gx_pa2(**tensors, ti=0, **sizes | {"snap_step_rows": 23})
+    with pytest.raises(ValueError, match=r"snap: expected 1 \* snap_step_rows \+ 24 rows"):
+        kernels.gx_pa2(**tensors, ti=0, **sizes | {"snap_step_rows": 30})
+
+
+def test_quantized_rows_need_their_scales():
+    tensors, sizes = case("gx_pa2", replace(SHAPE, types=(F32, E4M3, F32)))
+    with pytest.raises(ValueError, match="scales: expected float32 with 48 elements"):
+        kernels.gx_pa2(**tensors | {"scales": tensors["scales"][:-1]}, ti=0, **sizes)
+    with pytest.raises(TypeError, match="scales: expected float32 with 48 elements"):
+        kernels.gx_pa2(**tensors | {"scales": tensors["scales"].double()}, ti=0, **sizes)
+
+
+REDUCE_BAD = [
+    ("planes", lambda t: t[0], ValueError, "float32 [slices, N*C*width], got float32 [48]"),
+    ("planes", double, TypeError, "got float64"),
+    ("planes", lambda t: t[:, :-1].contiguous(), ValueError, "1..256 entries for each of the 16"),
+    ("out", lambda t: t[:-1], ValueError, "float32 with 48 elements, got float32 [47]"),
+    ("factor", lambda t: t[:-1], ValueError, "float32 with 16 elements"),
+    ("factor", None, ValueError, "negate: expected false without a factor"),
+    ("group", 5, ValueError, "divisor of the 48 entries, got 5"),
+    ("group", 0, ValueError, "got 0"),
+    ("num_tokens", 0, ValueError, "got 0"),
+    ("num_tokens", 2**40, ValueError, "1..48"),
+    ("num_parallel", 0, ValueError, "got 0"),
+    ("num_parallel", 2**40, ValueError, "got 1099511627776"),
+    ("chunk_size", 0, ValueError, "1..256, got 0"),
+]
+
+
+@pytest.mark.parametrize(("argument", "change", "error", "message"), REDUCE_BAD)
+def test_plane_reduce(argument, change, error, message):
+    arguments = {
+        "planes": torch.ones(2, 48), "out": torch.ones(48), "factor": torch.ones(16), "group": 3,
+        "negate": True, "num_tokens": 7, "num_parallel": 2, "chunk_size": 4,
+    }  # fmt: skip
+    kernels.plane_reduce(**arguments)
+    arguments[argument] = changed(change)(arguments[argument])
+    with pytest.raises(error, match=re.escape(message)):
+        kernels.plane_reduce(**arguments)
+
+
+def test_plane_reduce_out_may_not_alias():
+    planes = torch.ones(2, 48)
+    with pytest.raises(ValueError, match="out: expected memory apart from planes"):
+        kernels.plane_reduce(planes, planes[1], num_tokens=8, num_parallel=2, chunk_size=4)
