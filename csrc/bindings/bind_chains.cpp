@@ -27,9 +27,9 @@ py::tuple decode_chain(const py::buffer& buffer) {
   return py::make_tuple(plans, chain.steps);
 }
 
-void run(const Chain& chain, uintptr_t stream) {
+void run(const Chain& chain, uintptr_t stream, uintptr_t blas_handle) {
   const py::gil_scoped_release release;
-  plancap::run_chain(chain, as_stream(stream));
+  plancap::run_chain(chain, as_stream(stream), reinterpret_cast<void*>(blas_handle));
 }
 
 }  // namespace
@@ -37,7 +37,8 @@ void run(const Chain& chain, uintptr_t stream) {
 void bind_chains(py::module_& module) {
   py::class_<Chain, std::shared_ptr<Chain>>(module, "Chain")
       .def(py::init(&make_chain), py::arg("plans"), py::arg("steps"))
-      .def("run", &run, py::arg("stream"))
+      .def("run", &run, py::arg("stream"), py::arg("blas_handle") = 0)
+      .def("has_library_step", &Chain::has_library_step)
       .def("launches", &Chain::launches)
       .def("steps", &Chain::steps)
       .def("device", &Chain::device);

@@ -2,7 +2,49 @@
 
 #include "plancap/error.h"
 
+#ifdef SDM_WITH_CUDA
+#include "plancap/cuda/cuda_sink.h"
+#include "plancap/cuda/executor.h"
+#include "plancap/cuda/prepared_launch.h"
+#endif
+
 namespace sdm::plancap {
+
+#ifdef SDM_WITH_CUDA
+
+std::string cuda_unavailable() {
+  if (!cuda::driver_unavailable().empty()) return cuda::driver_unavailable();
+  int count = 0;
+  const CUresult result = cuda::driver().device_count(&count);
+  return result == CUDA_SUCCESS && count > 0 ? "" : "the CUDA driver finds no device";
+}
+
+Target make_target(Device device) {
+  if (device.kind == DeviceKind::kHost) return Target{};
+  return cuda::target_of(cuda::device_info(device.index));
+}
+
+std::unique_ptr<Sink> make_stream_sink(Device device, void* stream) {
+  if (device.kind == DeviceKind::kHost) return std::make_unique<HostSink>();
+  return std::make_unique<cuda::CudaStreamSink>(cuda::device_info(device.index),
+                                                static_cast<CUstream>(stream));
+}
+
+ImageHash find_image(const Launch& launch, const Target& target) {
+  return target.backend == Backend::kCuda ? cuda::find_image(launch, target) : ImageHash{};
+}
+
+std::shared_ptr<const cuda::PreparedLaunch> prepare_launch(const Plan& plan, Device device) {
+  return cuda::prepare(plan, device.index);
+}
+
+void run_chain(const Chain& chain, void* stream, void* blas_handle) {
+  if (chain.backend() == Backend::kHost) return chain.run_host();
+  cuda::run_chain(chain, static_cast<CUstream>(stream), blas_handle);
+}
+
+#else
+
 namespace {
 
 [[noreturn]] void refuse_cuda(Device device) {
@@ -25,9 +67,20 @@ std::unique_ptr<Sink> make_stream_sink(Device device, void*) {
   return std::make_unique<HostSink>();
 }
 
-void run_chain(const Chain& chain, void*) {
+ImageHash find_image(const Launch&, const Target& target) {
+  if (target.backend == Backend::kCuda) refuse_cuda(target.device);
+  return {};
+}
+
+std::shared_ptr<const cuda::PreparedLaunch> prepare_launch(const Plan&, Device device) {
+  refuse_cuda(device);
+}
+
+void run_chain(const Chain& chain, void*, void*) {
   if (chain.backend() != Backend::kHost) refuse_cuda(chain.device());
   chain.run_host();
 }
+
+#endif
 
 }  // namespace sdm::plancap

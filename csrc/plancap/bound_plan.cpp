@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plancap/backends.h"
 #include "plancap/error.h"
 
 namespace sdm::plancap {
@@ -141,6 +142,7 @@ std::shared_ptr<const BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> sha
                                static_cast<PatchKind>(patch.kind), patch.base, patch.stride,
                                patch.lowest, patch.highest, addresses[patch.field]});
   }
+  if (plan.backend() == Backend::kCuda) bound->prepared_ = prepare_launch(plan, bound->device_);
   return bound;
 }
 

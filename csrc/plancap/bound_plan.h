@@ -7,6 +7,10 @@
 
 namespace sdm::plancap {
 
+namespace cuda {
+struct PreparedLaunch;
+}
+
 struct ResolvedPatch {
   uint32_t offset;  // into the parameter block
   PatchKind kind;
@@ -24,7 +28,8 @@ class BoundPlan {
  public:
   // Checks every operand's device, dtype, contiguity, extent and alignment against what was
   // recorded, and that nothing written overlaps another operand. Throws kPlan; binds all or
-  // nothing.
+  // nothing. A CUDA plan's device function is loaded here, so that running loads nothing; throws
+  // kCuda when it cannot be.
   static std::shared_ptr<const BoundPlan> bind(std::shared_ptr<const Plan> plan,
                                                const std::vector<NamedTensor>& operands);
 
@@ -33,6 +38,7 @@ class BoundPlan {
   Device device() const { return device_; }
   std::span<const std::byte> params() const { return params_; }
   std::span<const ResolvedPatch> patches() const { return patches_; }
+  const std::shared_ptr<const cuda::PreparedLaunch>& prepared() const { return prepared_; }
 
  private:
   BoundPlan() = default;
@@ -40,6 +46,7 @@ class BoundPlan {
   Device device_;
   std::vector<std::byte> params_;
   std::vector<ResolvedPatch> patches_;
+  std::shared_ptr<const cuda::PreparedLaunch> prepared_;  // null on the host backend
 };
 
 }  // namespace sdm::plancap

@@ -1,5 +1,7 @@
 #include "plancap/chain.h"
 
+#include <algorithm>
+
 #include "plancap/error.h"
 
 namespace sdm::plancap {
@@ -29,6 +31,11 @@ Chain::Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps
                                         ", got ", device_name(plans_[i]->device())));
     }
   }
+}
+
+bool Chain::has_library_step() const {
+  return std::any_of(plans_.begin(), plans_.end(),
+                     [](const auto& bound) { return bound->plan().library(); });
 }
 
 uint64_t Chain::launches() const {

@@ -17,6 +17,9 @@ class Chain {
   Backend backend() const { return plans_.front()->plan().backend(); }
   Device device() const { return plans_.front()->device(); }
 
+  // Whether a plan is a call into a library, which needs the library's handle.
+  bool has_library_step() const;
+
   // Launches of one run: empty grids are not launched.
   uint64_t launches() const;
 

@@ -120,6 +120,11 @@ const KernelInfo* check_kernel(const PlanHeader& header) {
   const bool host = header.backend == uint8_t(Backend::kHost);
   SDM_PLAN_CHECK(!host || kernel->host, offsetof(PlanHeader, backend), "'", kernel->name,
                  "' has no host twin");
+  const bool library = (header.flags & kFlagLibrary) != 0;
+  SDM_PLAN_CHECK(host || library == (kernel->library != nullptr), offsetof(PlanHeader, flags), "'",
+                 kernel->name, library ? "' is no library call" : "' is a library call");
+  SDM_PLAN_CHECK(!library || (header.flags & kFlagProgrammatic) == 0, offsetof(PlanHeader, flags),
+                 "a library call is never launched programmatically");
   return kernel;
 }
 

@@ -64,7 +64,7 @@ RelocRecord reloc_record(const Launch& launch, const Operand& operand) {
   return record;
 }
 
-PlanHeader make_header(const Launch& launch, const Target& target) {
+PlanHeader make_header(const Launch& launch, const Target& target, const ImageHash& image_hash) {
   const LaunchConfig& config = launch.config;
   PlanHeader header{};
   header.magic = kPlanMagic;
@@ -73,7 +73,7 @@ PlanHeader make_header(const Launch& launch, const Target& target) {
   header.header_bytes = sizeof(PlanHeader);
   header.param_bytes = launch.kernel->param_bytes;
   header.layout_hash = launch.kernel->layout_hash;
-  std::copy(launch.image_hash.begin(), launch.image_hash.end(), header.image_hash);
+  std::copy(image_hash.begin(), image_hash.end(), header.image_hash);
   std::copy(target.uuid.begin(), target.uuid.end(), header.device_uuid);
   set_name(header.kernel, launch.kernel->name);
   set_name(header.entry, launch.entry);
@@ -111,9 +111,10 @@ class Writer {
 
 }  // namespace
 
-std::vector<std::byte> encode_plan(const Launch& launch, const Target& target) {
+std::vector<std::byte> encode_plan(const Launch& launch, const Target& target,
+                                   const ImageHash& image_hash) {
   Writer writer;
-  writer.put(make_header(launch, target));
+  writer.put(make_header(launch, target, image_hash));
   for (const FieldInfo& field : launch.kernel->fields) writer.put(field_record(field));
   for (const Patch& patch : launch.patches) writer.put(patch_record(launch, patch));
   for (const Operand& operand : launch.operands) writer.put(reloc_record(launch, operand));

@@ -1,5 +1,6 @@
 // What the runtime knows of a kernel: its parameter block, field by field, and its host twin.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -8,6 +9,8 @@
 #include "plancap/plan_format.h"
 
 namespace sdm::plancap {
+
+using ImageHash = std::array<uint8_t, 32>;  // a device image's SHA-256
 
 struct Dim3 {
   uint32_t x = 1, y = 1, z = 1;
@@ -35,12 +38,17 @@ struct FieldInfo {
 // Runs the whole launch on the calling thread's OpenMP team. May throw nothing.
 using HostTwin = void (*)(const void* params);
 
+// Makes the kernel's one call into a library, with the library's handle, on the handle's stream.
+// Null when it worked, else what went wrong (a text that lives as long as the process).
+using LibraryCall = const char* (*)(const void* params, void* handle);
+
 struct KernelInfo {
   const char* name;  // the kernel's name in plans and in the registry
   uint32_t param_bytes;
   std::span<const FieldInfo> fields;
   HostTwin host;  // null: no host twin, and a host plan of it is an error
   uint64_t layout_hash;
+  LibraryCall library = nullptr;  // set: no kernel of ours, and its CUDA plans are library steps
 };
 
 // FNV-1a (64 bits) over every field's name, type, offset and size, and the block's size: two builds

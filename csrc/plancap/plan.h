@@ -11,9 +11,11 @@
 
 namespace sdm::plancap {
 
-// Serializes a launch. Pointer fields leave as zeros: a relocation says what belongs there.
-// Throws kInternal for a launch that does not describe its own parameter block.
-std::vector<std::byte> encode_plan(const Launch& launch, const Target& target);
+// Serializes a launch of a device function in the image of this hash. Pointer fields leave as
+// zeros: a relocation says what belongs there. Throws kInternal for a launch that does not describe
+// its own parameter block.
+std::vector<std::byte> encode_plan(const Launch& launch, const Target& target,
+                                   const ImageHash& image_hash);
 
 class Plan {
  public:
@@ -32,6 +34,7 @@ class Plan {
   std::string kernel_name() const;  // header_.kernel as a string
   std::string entry() const;        // header_.entry as a string
   LaunchConfig config() const;
+  bool library() const { return (header_.flags & kFlagLibrary) != 0; }
   bool empty() const { return config().grid.volume() == 0; }  // an empty grid: nothing to do
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plancap/backends.h"
 #include "plancap/error.h"
 #include "plancap/plan.h"
 
@@ -23,7 +24,7 @@ void PlanSink::launch(const Launch& launch) {
                                       launch.kernel->name, " would be missing from it"));
   }
   launched_ = true;
-  bytes_ = encode_plan(launch, target_);
+  bytes_ = encode_plan(launch, target_, find_image(launch, target_));
   for (const Operand& operand : launch.operands) {
     const auto same = [&](const NamedTensor& named) { return named.first == operand.name; };
     if (std::none_of(operands_.begin(), operands_.end(), same)) {

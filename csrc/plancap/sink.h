@@ -50,8 +50,7 @@ struct Patch {
 // One launch, complete. `params` is the kernel's parameter block with real addresses in it.
 struct Launch {
   const KernelInfo* kernel = nullptr;
-  std::string entry;                     // the device function; empty on the host backend
-  std::array<uint8_t, 32> image_hash{};  // SHA-256 of the image that holds it
+  std::string entry;     // the device function; empty on the host backend
   bool library = false;  // a library call that the executor makes, not a kernel of ours
   LaunchConfig config;
   const void* params = nullptr;

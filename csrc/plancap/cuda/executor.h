@@ -1,0 +1,17 @@
+// Runs a chain on a stream: per launch it patches the parameters and calls the driver, no more.
+#pragma once
+#include "plancap/chain.h"
+#include "plancap/cuda/driver.h"
+
+namespace sdm::plancap::cuda {
+
+// Issues every step, last to first, or captures it when the stream is capturing. `blas_handle` is
+// the cublasHandle_t for library steps, already set to this stream; may be null without any.
+// Throws kCuda naming the step, the plan and the kernel of the first launch that fails; what was
+// issued before it stays issued.
+void run_chain(const Chain& chain, CUstream stream, void* blas_handle);
+
+// Throws kValue when `stream` belongs to another device than the chain.
+void expect_stream(const Chain& chain, CUstream stream);
+
+}  // namespace sdm::plancap::cuda

@@ -1,0 +1,34 @@
+// A plan's launch with everything the driver needs but the stream and the parameters: made when the
+// plan is bound, so that a run loads, allocates and asks nothing.
+#pragma once
+#include <array>
+
+#include "plancap/cuda/module_cache.h"
+#include "plancap/plan.h"
+
+namespace sdm::plancap::cuda {
+
+struct PreparedLaunch {
+  const DeviceInfo* device = nullptr;
+  const DeviceKernel* kernel = nullptr;  // null for a library call or an empty grid
+  LaunchConfig config;
+  std::array<CUlaunchAttribute, 2> attributes{};
+  uint32_t num_attributes = 0;  // the programmatic one, if any, is the last
+
+  // The driver's launch configuration; it points into this object.
+  CUlaunchConfig launch_config(CUstream stream) const;
+};
+
+// Loads the plan's device function for operands on cuda:index. Throws kPlan when the plan was
+// recorded for another device or another image than this build's.
+std::shared_ptr<const PreparedLaunch> prepare(const Plan& plan, int index);
+
+// The same for a launch that is not recorded.
+PreparedLaunch prepare(const DeviceInfo& device, const std::string& entry, const KernelInfo& kernel,
+                       const LaunchConfig& config);
+
+// The hash of the image that holds the launch's device function (zero for a library call). Throws
+// kValue for a programmatic launch that the target or the function cannot do.
+ImageHash find_image(const Launch& launch, const Target& target);
+
+}  // namespace sdm::plancap::cuda
