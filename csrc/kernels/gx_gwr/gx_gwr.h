@@ -16,9 +16,9 @@ struct GxGwrArgs {
   TensorRef dpd;    // float32 [num_slices, N*C*W], out; one slice: any shape
   int64_t num_parallel = 0;
   int64_t chunk_size = 0;
-  int64_t num_tokens = 0;  // T: tokens from here on are padding and give 0
-  int64_t ti = 0;          // the step of this launch
-  int64_t steps = 0;       // steps a plan covers; 0: only ti
+  int64_t num_tokens = 0;        // T: tokens from here on are padding and give 0
+  int64_t ti = 0;                // the step of this launch
+  std::optional<int64_t> steps;  // steps a plan covers; none: only ti
   bool pdl = false;
 };
 
