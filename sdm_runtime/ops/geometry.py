@@ -1,0 +1,81 @@
+"""Sizes of one call, and the segments of steps that are prepared together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MIN_CHUNK = 16
+MAX_CHUNK = 256
+MAX_ENTRIES = 256
+
+# Working memory of one segment. Two sizes only, so that a call's bits depend on shapes and device.
+_SEGMENT_BYTES_HOST = 64 << 20
+_SEGMENT_BYTES_CUDA = 1 << 30
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps ``[first, last)`` of a call; their chunks are ``[first * P, last * P)``."""
+
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> int:
+        """How many steps the segment holds."""
+        return self.last - self.first
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """P streams of T tokens, cut into chunks of C tokens, with W writes and R reads per token.
+
+    Chunk ``ti * P + p`` is stream p's chunk at step ti; the last step may be ragged.
+    """
+
+    streams: int
+    tokens: int
+    chunk: int
+    writes: int
+    reads: int
+    head_dim: int
+
+    @property
+    def steps(self) -> int:
+        """Number of steps, ceil(T / C)."""
+        return -(-self.tokens // self.chunk)
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks, steps * P."""
+        return self.steps * self.streams
+
+    @property
+    def chunk_writes(self) -> int:
+        """Write entries of one chunk, C * W."""
+        return self.chunk * self.writes
+
+    @property
+    def chunk_reads(self) -> int:
+        """Read entries of one chunk, C * R."""
+        return self.chunk * self.reads
+
+    def token_range(self, segment: Segment) -> tuple[int, int]:
+        """The tokens of every stream that lie in the segment, ``[begin, end)``."""
+        return segment.first * self.chunk, min(segment.last * self.chunk, self.tokens)
+
+    def segments(self, *, cuda: bool) -> Iterator[Segment]:
+        """Cut the steps so that a segment's working memory stays bounded whatever T is."""
+        entries = self.chunk_writes + self.chunk_reads
+        # About twenty 8-byte index and log-sum arrays per entry, and a few matrices per chunk.
+        per_chunk = 160 * entries + 16 * self.chunk * (self.head_dim + self.chunk)
+        budget = _SEGMENT_BYTES_CUDA if cuda else _SEGMENT_BYTES_HOST
+        size = max(1, budget // (per_chunk * self.streams))
+        for first in range(0, self.steps, size):
+            yield Segment(first, min(first + size, self.steps))
+
+
+def effective_chunk(chunk_size: int, tokens: int) -> int:
+    """Shrink the chunk of a short call: one chunk of T tokens needs no padding up to chunk_size."""
+    return min(chunk_size, max(MIN_CHUNK, tokens))

@@ -1,0 +1,91 @@
+"""Time-major staging: token t of chunk n is row ``n * C + t``, ragged tails padded with zeros."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.ops.geometry import Geometry, Segment
+
+
+class Inputs(NamedTuple):
+    """The caller's tensors as [P, T, .] views, still in their own dtypes."""
+
+    k_idx: Tensor
+    k_val: Tensor
+    v: Tensor
+    beta: Tensor
+    g: Tensor
+    q_idx: Tensor
+    q_val: Tensor
+
+
+class Chunks(NamedTuple):
+    """One segment's staged inputs; chunks lead, padding tokens hold zeros."""
+
+    k: Tensor  # [N, C, W] f32, rounded to the bank's dtype
+    q: Tensor  # [N, C, R] f32, rounded to the bank's dtype
+    beta: Tensor  # [N, C] f32
+    g: Tensor  # [N, C, W] f32
+    k_rows: Tensor  # [N, C, W] int32, absolute bank rows
+    q_rows: Tensor  # [N, C, R] int32
+    valid: Tensor  # [N, C] bool, False for padding
+
+
+def as_streams(x: Tensor, streams: int) -> Tensor:
+    """View [P, T, D] or [P*T, D] as [P, T, D]."""
+    return x if x.dim() == 3 else x.reshape(streams, x.shape[0] // streams, x.shape[1])
+
+
+def stage(x: Tensor, geometry: Geometry, segment: Segment, dtype: torch.dtype) -> Tensor:
+    """Cut x [P, T, D] into the segment's chunks: [steps * P, C, D] of dtype, contiguous."""
+    begin, end = geometry.token_range(segment)
+    chunk, steps = geometry.chunk, segment.steps
+    out = torch.empty((steps, geometry.streams, chunk, x.shape[2]), dtype=dtype, device=x.device)
+    target = out.permute(1, 0, 2, 3)
+    whole = (end - begin) // chunk
+    cut = begin + whole * chunk
+    target[:, :whole] = x[:, begin:cut].view(x.shape[0], whole, chunk, x.shape[2])
+    if whole < steps:
+        target[:, whole, : end - cut] = x[:, cut:end]
+        target[:, whole, end - cut :] = 0
+    return out.flatten(0, 1)
+
+
+def unstage(x: Tensor, out: Tensor, geometry: Geometry, segment: Segment) -> None:
+    """Write a segment's rows x [steps * P, C, D] into out [P, T, D], rounding to its dtype."""
+    begin, end = geometry.token_range(segment)
+    chunk = geometry.chunk
+    source = x.view(segment.steps, geometry.streams, chunk, x.shape[2]).permute(1, 0, 2, 3)
+    whole = (end - begin) // chunk
+    cut = begin + whole * chunk
+    out[:, begin:cut].view(out.shape[0], whole, chunk, out.shape[2]).copy_(source[:, :whole])
+    if cut < end:
+        out[:, cut:end] = source[:, whole, : end - cut]
+
+
+def valid_tokens(geometry: Geometry, segment: Segment, device: torch.device) -> Tensor:
+    """Which staged tokens are no padding: bool [steps * P, C]."""
+    first, last = segment.first * geometry.chunk, segment.last * geometry.chunk
+    inside = torch.arange(first, last, device=device) < geometry.tokens
+    rows = inside.view(segment.steps, 1, geometry.chunk)
+    return rows.expand(-1, geometry.streams, -1).flatten(0, 1)
+
+
+def stage_chunks(
+    inputs: Inputs, geometry: Geometry, segment: Segment, bank_dtype: torch.dtype
+) -> Chunks:
+    """Stage what the records and log sums need; weights take the bank's precision on entry."""
+    f32, i32 = torch.float32, torch.int32
+    g = stage(inputs.g, geometry, segment, f32)
+    return Chunks(
+        k=stage(inputs.k_val, geometry, segment, bank_dtype).to(f32),
+        q=stage(inputs.q_val, geometry, segment, bank_dtype).to(f32),
+        beta=stage(inputs.beta, geometry, segment, f32).squeeze(-1),
+        g=g.expand(-1, -1, geometry.writes),
+        k_rows=stage(inputs.k_idx, geometry, segment, i32),
+        q_rows=stage(inputs.q_idx, geometry, segment, i32),
+        valid=valid_tokens(geometry, segment, g.device),
+    )
