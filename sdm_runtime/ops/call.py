@@ -1,0 +1,33 @@
+"""One checked call: everything that the forward and the backward need to know besides tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sdm_runtime.ops.geometry import Geometry
+from sdm_runtime.ops.quant import SnapshotFormat
+
+
+@dataclass(frozen=True)
+class Call:
+    """The sizes and options of a call, after its checks."""
+
+    geometry: Geometry
+    form: SnapshotFormat
+    grad_bank_fp32: bool
+    gemm: str
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes by the spec's letters, for the dispatch record."""
+        g = self.geometry
+        return {
+            "P": g.streams,
+            "T": g.tokens,
+            "C": g.chunk,
+            "W": g.writes,
+            "R": g.reads,
+            "hd": g.head_dim,
+            "steps": g.steps,
+            "snapshot": self.form.name,
+        }

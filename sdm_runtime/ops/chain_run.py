@@ -1,0 +1,80 @@
+"""The step chain of a backward: four plans, built once, run by one call."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+
+from sdm_runtime import kernels
+from sdm_runtime.chain import StepChain
+from sdm_runtime.dispatch import Dispatch, record
+from sdm_runtime.ops.call import Call
+from sdm_runtime.ops.chain_operands import ChainOperands
+
+
+def build_chain(operands: ChainOperands, call: Call) -> StepChain:
+    """Plan gx_gwr -> gx_gemm -> gx_pa2 -> gx_gds over all steps, and record the dispatch."""
+    begin = perf_counter_ns()
+    o, geometry = operands, call.geometry
+    steps, streams, chunk = geometry.steps, geometry.streams, geometry.chunk
+    gwr = kernels.plan_gx_gwr(
+        o.grad,
+        o.delta,
+        o.pd,
+        o.slots,
+        o.d_dv,
+        o.dpd,
+        steps=steps,
+        num_parallel=streams,
+        chunk_size=chunk,
+        num_tokens=geometry.tokens,
+    )
+    gemm = kernels.plan_gx_gemm(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams)
+    pa2 = kernels.plan_gx_pa2(
+        o.grad,
+        o.bank,
+        o.snap,
+        o.d_u,
+        o.beta,
+        o.kpay,
+        o.rec,
+        o.out_eff,
+        o.out_g,
+        steps=steps,
+        num_parallel=streams,
+        chunk_size=chunk,
+        num_writes=geometry.writes,
+        bpre=o.bpre,
+        scales=o.scales,
+    )
+    gds = kernels.plan_gx_gds(
+        o.grad,
+        o.bank,
+        o.gy,
+        o.qrec,
+        o.dq,
+        steps=steps,
+        num_parallel=streams,
+        chunk_size=chunk,
+        num_reads=geometry.reads,
+    )
+    chain = StepChain([gwr, gemm, pa2, gds], steps)
+    plan_us = (perf_counter_ns() - begin) / 1e3
+    record(
+        Dispatch(
+            op="sdm_write_read.backward",
+            route="chain",
+            backend=chain.backend,
+            gemm="gx_gemm",
+            gemm_reason=_gemm_reason(call.gemm, chain.backend),
+            geometry=call.describe(),
+            launches=chain.launches,
+            plan_us=plan_us,
+        )
+    )
+    return chain
+
+
+def _gemm_reason(gemm: str, backend: str) -> str:
+    if gemm == "fixed":
+        return "asked for"
+    return "the host chain has no BLAS step" if backend == "host" else "no BLAS step in this build"

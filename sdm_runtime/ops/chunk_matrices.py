@@ -1,0 +1,18 @@
+"""The chunk's triangular system: X, and the products that use it (spec section 2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
+    """X = (I + diag(beta) A)^-1 for strictly lower A [N, C, C] and beta [N, C], f32."""
+    chunk = a.shape[1]
+    eye = torch.eye(chunk, dtype=a.dtype, device=a.device)
+    system = beta.unsqueeze(2) * a + eye
+    x: Tensor = torch.linalg.solve_triangular(
+        system, eye.expand_as(a), upper=False, unitriangular=True
+    )
+    # The kernels and the step views need one contiguous matrix per chunk.
+    return x.contiguous()

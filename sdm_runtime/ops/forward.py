@@ -1,0 +1,72 @@
+"""The forward: segments of steps; all chunks of one are prepared at once, then run in order."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.ops.chunk_matrices import unit_inverse
+from sdm_runtime.ops.forward_store import DropStore, KeepStore, Saved, Store
+from sdm_runtime.ops.geometry import Geometry, Segment
+from sdm_runtime.ops.pairs import pair_matrices
+from sdm_runtime.ops.quant import SnapshotFormat
+from sdm_runtime.ops.records import write_groups
+from sdm_runtime.ops.segment_state import segment_state
+from sdm_runtime.ops.staging import Inputs, stage, unstage
+from sdm_runtime.ops.step_indices import step_indices
+from sdm_runtime.ops.step_loop import run_steps
+
+
+def run_forward(
+    bank: Tensor, inputs: Inputs, geometry: Geometry, form: SnapshotFormat | None
+) -> tuple[Tensor, Saved | None]:
+    """Advance bank [rows, hd] in place over all tokens.
+
+    Returns the readings [P*T, hd] in the bank's dtype, and what a backward needs in the given
+    snapshot form. Without a form nothing is kept, and working memory does not grow with T. Both
+    ways run the same operations on the same segments, so their bits agree.
+    """
+    shape = (geometry.streams, geometry.tokens, geometry.head_dim)
+    readings = torch.empty(shape, dtype=bank.dtype, device=bank.device)
+    segments = list(geometry.segments(cuda=bank.is_cuda))
+    store: DropStore | KeepStore
+    if form is None:
+        store = DropStore(bank, geometry, segments[0].steps)
+    else:
+        store = KeepStore(bank, geometry, segments[0].steps, form)
+    for segment in segments:
+        _run_segment(bank, inputs, geometry, segment, readings, store)
+    return readings.view(-1, geometry.head_dim), store.finish()
+
+
+def _run_segment(
+    bank: Tensor,
+    inputs: Inputs,
+    geometry: Geometry,
+    segment: Segment,
+    readings: Tensor,
+    store: Store,
+) -> None:
+    # Who meets whom, and with which weights.
+    state = segment_state(inputs, geometry, segment, bank.dtype)
+    _, chunks, timeline, sums, weights = state
+    a, qk = pair_matrices(timeline, weights, sums, geometry.chunk)
+    x = unit_inverse(a, chunks.beta)
+    qx = torch.bmm(qk, x)
+
+    # The steps.
+    table, layout, rows = store.buffers(segment)
+    groups = write_groups(timeline.writes)
+    indices = step_indices(geometry, segment, timeline, weights, groups, layout)
+    split = (segment.steps, geometry.streams, geometry.chunk)
+    delta = table[layout.v_row :][: segment.steps * geometry.streams * geometry.chunk]
+    v = stage(inputs.v, geometry, segment, bank.dtype)
+    delta.copy_(v.view_as(delta))
+    x_beta = (x * chunks.beta.unsqueeze(1)).view(*split, -1)
+    out = run_steps(bank, table, layout, rows, x_beta, indices, geometry)
+
+    # What the steps did not need: readings, and the residuals after the chunk's own writes.
+    residual, old_readings = out[:, 0].flatten(0, 1), out[:, 1].flatten(0, 1)
+    u = residual * chunks.beta.unsqueeze(2)
+    unstage(torch.baddbmm(old_readings, qx, u), readings, geometry, segment)
+    store.keep(segment, a, x, qx, residual, delta.view_as(residual), timeline.order)

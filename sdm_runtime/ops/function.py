@@ -1,0 +1,81 @@
+"""The autograd function around the forward and the backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sdm_runtime.ops.backward import run_backward
+from sdm_runtime.ops.bank_lease import BankLease
+from sdm_runtime.ops.call import Call
+from sdm_runtime.ops.forward import run_forward
+from sdm_runtime.ops.forward_store import Saved
+from sdm_runtime.ops.staging import Inputs
+
+
+class WriteRead(torch.autograd.Function):
+    """Readings of the inputs and of the bank before the call.
+
+    The bank is written through a detached alias, not declared with mark_dirty: a parameter (a
+    leaf) can then be advanced directly, views too, and the history of `memory` stays what it was,
+    so the gradient returned for it is that of the bank before the call. The lease keeps the
+    version counter honest, which mark_dirty would otherwise do.
+
+    Everything the backward reads goes through save_for_backward, so that saved-tensor hooks can
+    move it; the bank does not, since the caller's own storage is what must be restored.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        memory: Tensor,
+        k_idx: Tensor,
+        k_val: Tensor,
+        v: Tensor,
+        beta: Tensor,
+        g: Tensor,
+        q_idx: Tensor,
+        q_val: Tensor,
+        call: Call,
+    ) -> Tensor:
+        """Advance the bank; keep what the backward needs."""
+        inputs = Inputs(k_idx, k_val, v, beta, g, q_idx, q_val)
+        lease = BankLease(memory)
+        with torch.autocast(memory.device.type, enabled=False):
+            readings, saved = run_forward(lease.bank, inputs, call.geometry, call.form)
+        lease.advanced()
+        assert saved is not None
+        ctx.lease, ctx.call = lease, call
+        ctx.like_v = v.new_empty(0)  # of v, the backward needs the dtype alone
+        ctx.save_for_backward(k_idx, k_val, beta, g, q_idx, q_val, *saved)
+        return readings
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_readings: Tensor) -> tuple[Tensor | None, ...]:
+        """Restore the bank; the gradients of memory, k_val, v, beta, g and q_val."""
+        lease, call = ctx.lease, ctx.call
+        lease.require_advanced()
+        k_idx, k_val, beta, g, q_idx, q_val, *rest = ctx.saved_tensors
+        # Unpacking may have run a checkpoint's forward again, on this very bank if it is shared.
+        lease.require_advanced()
+        inputs = Inputs(k_idx, k_val, ctx.like_v, beta, g, q_idx, q_val)
+        with torch.autocast(lease.bank.device.type, enabled=False):
+            grads = run_backward(lease, inputs, Saved(*rest), grad_readings, call)
+        ordered = (
+            grads.memory,
+            None,
+            grads.k_val,
+            grads.v,
+            grads.beta,
+            grads.g,
+            None,
+            grads.q_val,
+            None,
+        )
+        return tuple(
+            x if needed else None for x, needed in zip(ordered, ctx.needs_input_grad, strict=True)
+        )

@@ -1,0 +1,107 @@
+"""The public entry of the operation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.dispatch import Dispatch, record
+from sdm_runtime.ops.checks import check_call, check_saveable
+from sdm_runtime.ops.forward import run_forward
+from sdm_runtime.ops.function import WriteRead
+from sdm_runtime.ops.staging import Inputs
+
+
+def sdm_write_read(
+    memory: Tensor,
+    k_idx: Tensor,
+    k_val: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    g: Tensor,
+    q_idx: Tensor,
+    q_val: Tensor,
+    *,
+    chunk_size: int = 64,
+    num_memory_slots: int = 0,
+    num_parallel: int = 1,
+    snapshot_quant: str = "none",
+    grad_bank_fp32: bool = False,
+    gemm: str = "auto",
+    shared_bank: bool = False,
+) -> Tensor:
+    """Write and read a bank of slots, token by token, and return the readings.
+
+    Of P independent streams with T tokens each, every token decays its W write slots, moves what
+    they answer for its key towards a value, and then reads R slots::
+
+        M[s]   <- exp(g) * M[s]                       for the written slots s
+        r       = sum_n k_val[n] * M[k_idx[n]]
+        M[s_n] <- M[s_n] + k_val[n] * beta * (v - r)
+        y       = sum_m q_val[m] * M[q_idx[m]]
+
+    The forward advances `memory` in place, chunk by chunk. The backward restores it (to the bit
+    unless the snapshots are narrower than the bank) and returns the gradient of the bank as it was
+    before the call; no gradient flows through the bank as it is after the call. A call runs its
+    backward once. Calls on one bank run their backwards last to first; where `memory` requires
+    grad, one call at a time. Without a backward to come (no grad mode, or nothing requires grad)
+    nothing is saved, and working memory does not grow with T.
+
+    The inputs are [P, T, .] or [P*T, .], of any strides, on memory's device. k_val, v and q_val
+    are rounded to the bank's dtype on entry; beta and g are used in float32. A token that names a
+    write slot twice decays it by both gates and writes both weights.
+
+    Args:
+        memory: bfloat16 or float32 [rows, hd], contiguous, advanced in place. Rows: P * S.
+        k_idx: int32 or int64 [.., W], absolute bank rows, 1 <= W <= 256.
+        k_val: floating [.., W], write weights.
+        v: floating [.., hd], values.
+        beta: floating [.., 1], write strengths.
+        g: floating [.., 1] or [.., W], natural logarithms of the decays, one a token or a write.
+        q_idx: int32 or int64 [.., R], absolute bank rows, 1 <= R <= 256.
+        q_val: floating [.., R], read weights.
+        chunk_size: C, tokens that are worked on together, 16..256. T need not be a multiple.
+        num_memory_slots: S, the rows of a stream: stream p owns rows [p*S, (p+1)*S). 0: one bank
+            for all streams, which with P > 1 needs shared_bank=True.
+        num_parallel: P.
+        snapshot_quant: How the backward's copies of overwritten rows are kept: "none" (as in the
+            bank), "bf16", "fp8" (e4m3, a scale per row) or "int4" (the same; even hd).
+        grad_bank_fp32: Accumulate the gradient of a bfloat16 bank in float32.
+        gemm: The backward's small matrix products: "fixed" (gx_gemm: the same bits everywhere),
+            "blas" (CUDA only) or "auto" (the bits of torch.baddbmm; on the CPU "fixed").
+        shared_bank: All streams use the whole bank. Undefined where two streams touch one slot
+            within one chunk, if one of them writes it.
+
+    Returns:
+        The readings [P*T, hd] in the bank's dtype.
+
+    Raises:
+        ValueError: A shape, range, device, layout or option that does not fit, by name. With the
+            environment variable SDM_CHECK_INDICES=1 also a slot outside its stream (this
+            synchronizes the device; without it such a slot is undefined behaviour).
+        TypeError: An argument of the wrong type or dtype.
+        RuntimeError: `memory` requires grad and an earlier call's backward on it is to come; in
+            the backward: it is the second, or the bank has been written since the forward.
+    """
+    inputs = Inputs(k_idx, k_val, v, beta, g, q_idx, q_val)
+    inputs, call = check_call(
+        memory,
+        inputs,
+        chunk_size=chunk_size,
+        num_memory_slots=num_memory_slots,
+        num_parallel=num_parallel,
+        snapshot_quant=snapshot_quant,
+        grad_bank_fp32=grad_bank_fp32,
+        gemm=gemm,
+        shared_bank=shared_bank,
+    )
+    differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (memory, *inputs))
+    if differentiable:
+        check_saveable(memory, inputs)
+        readings: Tensor = WriteRead.apply(memory, *inputs, call)  # type: ignore[no-untyped-call]
+    else:
+        with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
+            readings, _ = run_forward(memory.detach(), inputs, call.geometry, None)
+    backend = "cuda" if memory.is_cuda else "host"
+    record(Dispatch("sdm_write_read.forward", "loop", backend, geometry=call.describe()))
+    return readings
