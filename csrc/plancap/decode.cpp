@@ -4,6 +4,7 @@
 
 #include "plancap/crc32.h"
 #include "plancap/error.h"
+#include "plancap/param_view.h"
 #include "plancap/plan.h"
 #include "plancap/registry.h"
 
@@ -86,13 +87,19 @@ void check_header(const PlanHeader& header, std::span<const std::byte> bytes) {
                  "reserved bytes not zero");
   check_name(header.kernel, offsetof(PlanHeader, kernel), "kernel name", false);
   check_name(header.entry, offsetof(PlanHeader, entry), "entry name", true);
+  check_geometry(header);
   if (header.backend == uint8_t(Backend::kHost)) {
     const bool bare = is_zero(header.image_hash) && is_zero(header.device_uuid) &&
-                      !header.entry[0] && header.flags == 0 && header.shared_bytes == 0;
+                      !header.entry[0] && header.flags == 0 && header.shared_bytes == 0 &&
+                      header.capability_major == 0 && header.capability_minor == 0;
     SDM_PLAN_CHECK(bare, offsetof(PlanHeader, image_hash),
                    "a host plan names a device, an image, an entry, flags or shared memory");
+    for (int i = 0; i < 3; ++i) {
+      SDM_PLAN_CHECK(header.grid[i] <= 1 && header.block[i] == 1 && header.cluster[i] == 1,
+                     offsetof(PlanHeader, grid) + 4 * i,
+                     "a host plan is one block of one thread, or an empty grid");
+    }
   }
-  check_geometry(header);
 }
 
 // The three tables and the parameter block must fill the plan exactly. 64-bit sums cannot wrap:
@@ -175,6 +182,10 @@ void check_reloc(const RelocRecord& reloc, std::span<const FieldRecord> fields, 
                  ": unknown access ", int{reloc.access});
   SDM_PLAN_CHECK(reloc.align_log2 <= 12, byte, "relocation ", index, ": alignment 2^",
                  int{reloc.align_log2}, ", the most is 2^12");
+  const uint32_t natural = dtype_bytes(static_cast<Dtype>(reloc.dtype));
+  SDM_PLAN_CHECK(uint32_t{1} << reloc.align_log2 >= natural, byte, "relocation ", index,
+                 ": alignment 2^", int{reloc.align_log2}, ", its elements take ", natural,
+                 " bytes");
   SDM_PLAN_CHECK(reloc.reserved == 0, byte, "relocation ", index, ": reserved byte not zero");
   constexpr uint64_t kMost = uint64_t{1} << 62;
   SDM_PLAN_CHECK(reloc.offset <= kMost && reloc.extent <= kMost, byte, "relocation ", index,
@@ -199,6 +210,25 @@ void check_once(std::vector<bool>& seen, uint32_t field, const char* what, size_
                 size_t byte) {
   SDM_PLAN_CHECK(!seen[field], byte, what, " ", index, ": field ", field, " already has one");
   seen[field] = true;
+}
+
+// No address of another process, and nothing between the fields.
+void check_pointers_and_padding(const Plan& plan) {
+  const auto block = plan.bytes().subspan(plan.params_offset());
+  std::vector<bool> is_value(block.size());
+  for (const FieldRecord& field : plan.fields()) {
+    const bool pointer = field.type == uint8_t(FieldType::kPointer);
+    for (uint32_t i = 0; i < field.size; ++i) {
+      SDM_PLAN_CHECK(!pointer || block[field.offset + i] == std::byte{0},
+                     plan.params_offset() + field.offset, "field '", fixed_name(field.name),
+                     "' holds an address of another process");
+      is_value[field.offset + i] = true;
+    }
+  }
+  for (size_t i = 0; i < block.size(); ++i) {
+    SDM_PLAN_CHECK(is_value[i] || block[i] == std::byte{0}, plan.params_offset() + i,
+                   "padding of the parameter block not zero");
+  }
 }
 
 }  // namespace
@@ -241,19 +271,17 @@ std::shared_ptr<const Plan> Plan::decode(std::vector<std::byte> bytes) {
                    fixed_name(plan->fields_[field].name), "' is patched but belongs to no operand");
   }
   plan->bytes_ = std::move(bytes);
-  for (const FieldRecord& field : plan->fields_) {
-    if (field.type != uint8_t(FieldType::kPointer)) continue;
-    for (uint32_t i = 0; i < field.size; ++i) {
-      SDM_PLAN_CHECK(plan->params()[field.offset + i] == std::byte{0}, at + field.offset, "field '",
-                     fixed_name(field.name), "' holds an address of another process");
-    }
-  }
+  check_pointers_and_padding(*plan);
+  check_param_block(*plan);
   return plan;
 }
 
+size_t Plan::params_offset() const {
+  return bytes_.size() - (size_t{header_.param_bytes} + 7) / 8 * 8;
+}
+
 std::span<const std::byte> Plan::params() const {
-  const size_t padded = (size_t{header_.param_bytes} + 7) / 8 * 8;
-  return std::span(bytes_).subspan(bytes_.size() - padded, header_.param_bytes);
+  return std::span(bytes_).subspan(params_offset(), header_.param_bytes);
 }
 
 std::string Plan::kernel_name() const { return fixed_name(header_.kernel); }

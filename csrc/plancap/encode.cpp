@@ -119,15 +119,14 @@ std::vector<std::byte> encode_plan(const Launch& launch, const Target& target,
   for (const Patch& patch : launch.patches) writer.put(patch_record(launch, patch));
   for (const Operand& operand : launch.operands) writer.put(reloc_record(launch, operand));
 
-  // The parameter block, with no address of this process in it.
+  // The parameter block: its values, with no address of this process and zeros between them.
   std::vector<std::byte>& bytes = writer.bytes();
   const size_t params = bytes.size();
   bytes.resize(params + (launch.kernel->param_bytes + 7) / 8 * 8);
-  std::memcpy(bytes.data() + params, launch.params, launch.kernel->param_bytes);
+  const auto* from = static_cast<const std::byte*>(launch.params);
   for (const FieldInfo& field : launch.kernel->fields) {
-    if (field.type == FieldType::kPointer) {
-      std::memset(bytes.data() + params + field.offset, 0, field.size);
-    }
+    if (field.type == FieldType::kPointer) continue;
+    std::memcpy(bytes.data() + params + field.offset, from + field.offset, field.size);
   }
 
   // Sizes and checksum last.

@@ -42,11 +42,16 @@ using HostTwin = void (*)(const void* params);
 // Null when it worked, else what went wrong (a text that lives as long as the process).
 using LibraryCall = const char* (*)(const void* params, void* handle);
 
+// Throws kPlan when a plan's parameter block does not fit the rest of the plan (param_view.h).
+class ParamView;
+using ParamCheck = void (*)(const ParamView& view);
+
 struct KernelInfo {
   const char* name;  // the kernel's name in plans and in the registry
   uint32_t param_bytes;
   std::span<const FieldInfo> fields;
-  HostTwin host;  // null: no host twin, and a host plan of it is an error
+  HostTwin host;     // null: no host twin, and a host plan of it is an error
+  ParamCheck check;  // of every decoded plan; a kernel with a host twin must have one
   uint64_t layout_hash;
   LibraryCall library = nullptr;  // set: no kernel of ours, and its CUDA plans are library steps
 };
@@ -111,10 +116,10 @@ constexpr FieldType field_type_of() {
 
 template <typename Params>
 constexpr KernelInfo make_kernel_info(const char* name, std::span<const FieldInfo> fields,
-                                      HostTwin host) {
+                                      HostTwin host, ParamCheck check = nullptr) {
   static_assert(std::is_trivially_copyable_v<Params> && std::is_standard_layout_v<Params>);
   constexpr auto bytes = static_cast<uint32_t>(sizeof(Params));
-  return {name, bytes, fields, host, layout_hash(fields, bytes)};
+  return {name, bytes, fields, host, check, layout_hash(fields, bytes)};
 }
 
 }  // namespace sdm::plancap

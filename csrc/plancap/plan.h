@@ -30,6 +30,7 @@ class Plan {
   std::span<const PatchRecord> patches() const { return patches_; }
   std::span<const RelocRecord> relocs() const { return relocs_; }
   std::span<const std::byte> params() const;
+  size_t params_offset() const;  // the byte at which the parameter block starts
   std::span<const std::byte> bytes() const { return bytes_; }
   std::string kernel_name() const;  // header_.kernel as a string
   std::string entry() const;        // header_.entry as a string

@@ -19,6 +19,8 @@ void register_kernel(const KernelInfo& info) {
   SDM_INTERNAL_CHECK(find_kernel(info.name) == nullptr, "kernel ", info.name, " registered twice");
   SDM_INTERNAL_CHECK(std::string_view(info.name).size() < sizeof(PlanHeader::kernel),
                      "kernel name ", info.name, " too long");
+  SDM_INTERNAL_CHECK(!info.host || info.check, "kernel ", info.name,
+                     " runs on the host but has no check of its parameter block");
   for (const FieldInfo& field : info.fields) {
     SDM_INTERNAL_CHECK(uint64_t{field.offset} + field.size <= info.param_bytes, "kernel ",
                        info.name, ": field ", field.name, " ends past the parameter block");

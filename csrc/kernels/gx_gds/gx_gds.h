@@ -27,6 +27,9 @@ void gx_gds(plancap::Sink& sink, const GxGdsArgs& args);
 // The host twin.
 void gx_gds_host(const GxGdsParams& params);
 
+// Throws kPlan for a parameter block that reaches past its operands.
+void check_gx_gds_plan(const plancap::ParamView& view);
+
 const plancap::KernelInfo& gx_gds_info();
 
 }  // namespace sdm

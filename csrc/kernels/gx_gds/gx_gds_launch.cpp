@@ -69,7 +69,7 @@ GxGdsParams fill(const GxGdsArgs& args, const Sizes& sizes, int32_t step) {
 
 const KernelInfo& gx_gds_info() {
   static constexpr KernelInfo info =
-      plancap::make_kernel_info<GxGdsParams>(kName, kFields, run_host);
+      plancap::make_kernel_info<GxGdsParams>(kName, kFields, run_host, check_gx_gds_plan);
   return info;
 }
 

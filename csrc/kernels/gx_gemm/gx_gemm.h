@@ -23,6 +23,9 @@ void gx_gemm(plancap::Sink& sink, const GxGemmArgs& args);
 // The host twin.
 void gx_gemm_host(const GxGemmParams& params);
 
+// Throws kPlan for a parameter block that reaches past its operands.
+void check_gx_gemm_plan(const plancap::ParamView& view);
+
 const plancap::KernelInfo& gx_gemm_info();
 
 }  // namespace sdm

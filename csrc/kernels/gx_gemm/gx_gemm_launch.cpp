@@ -40,7 +40,7 @@ void check(const plancap::Target& target, const GxGemmArgs& args) {
 
 const KernelInfo& gx_gemm_info() {
   static constexpr KernelInfo info =
-      plancap::make_kernel_info<GxGemmParams>(kName, kFields, run_host);
+      plancap::make_kernel_info<GxGemmParams>(kName, kFields, run_host, check_gx_gemm_plan);
   return info;
 }
 

@@ -28,6 +28,9 @@ void gx_gwr(plancap::Sink& sink, const GxGwrArgs& args);
 // The host twin.
 void gx_gwr_host(const GxGwrParams& params);
 
+// Throws kPlan for a parameter block that reaches past its operands.
+void check_gx_gwr_plan(const plancap::ParamView& view);
+
 const plancap::KernelInfo& gx_gwr_info();
 
 }  // namespace sdm

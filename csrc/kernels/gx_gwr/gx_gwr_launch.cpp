@@ -74,7 +74,7 @@ GxGwrParams fill(const GxGwrArgs& args, const Sizes& sizes, int32_t step) {
 
 const KernelInfo& gx_gwr_info() {
   static constexpr KernelInfo info =
-      plancap::make_kernel_info<GxGwrParams>(kName, kFields, run_host);
+      plancap::make_kernel_info<GxGwrParams>(kName, kFields, run_host, check_gx_gwr_plan);
   return info;
 }
 

@@ -45,6 +45,9 @@ void gx_pa2(plancap::Sink& sink, const GxPa2Args& args);
 // The host twin.
 void gx_pa2_host(const GxPa2Params& params);
 
+// Throws kPlan for a parameter block that reaches past its operands.
+void check_gx_pa2_plan(const plancap::ParamView& view);
+
 const plancap::KernelInfo& gx_pa2_info();
 
 }  // namespace sdm

@@ -93,7 +93,7 @@ std::vector<Operand> operands(const GxPa2Args& args, const GxPa2Sizes& sizes) {
 
 const KernelInfo& gx_pa2_info() {
   static constexpr KernelInfo info =
-      plancap::make_kernel_info<GxPa2Params>(kName, kFields, run_host);
+      plancap::make_kernel_info<GxPa2Params>(kName, kFields, run_host, check_gx_pa2_plan);
   return info;
 }
 

@@ -24,6 +24,9 @@ void plane_reduce(plancap::Sink& sink, const PlaneReduceArgs& args);
 // The host twin.
 void plane_reduce_host(const PlaneReduceParams& params);
 
+// Throws kPlan for a parameter block that reaches past its operands.
+void check_plane_reduce_plan(const plancap::ParamView& view);
+
 const plancap::KernelInfo& plane_reduce_info();
 
 }  // namespace sdm

@@ -74,8 +74,8 @@ int64_t check(const plancap::Target& target, const PlaneReduceArgs& args) {
 }  // namespace
 
 const KernelInfo& plane_reduce_info() {
-  static constexpr KernelInfo info =
-      plancap::make_kernel_info<PlaneReduceParams>(kName, kFields, run_host);
+  static constexpr KernelInfo info = plancap::make_kernel_info<PlaneReduceParams>(
+      kName, kFields, run_host, check_plane_reduce_plan);
   return info;
 }
 
