@@ -8,7 +8,10 @@ import torch
 from sdm_runtime.layer.candidates import candidate_table
 from sdm_runtime.layer.product_keys import product_key_topk
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 
 def scores(rows: int) -> torch.Tensor:
