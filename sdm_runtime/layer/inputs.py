@@ -9,7 +9,7 @@ from .args import SparseDeltaMemoryArgs
 from .cache import MemoryCache
 
 _BANK_DTYPES = (torch.float32, torch.bfloat16)
-_MAX_ROWS = 2**31 - 1  # bank rows are numbered in int32
+_MAX_ROWS = 2**31 - 2  # the operation numbers rows in int32, and one value sorts behind
 
 
 def check_inputs(
@@ -28,7 +28,7 @@ def check_inputs(
 
     Raises:
         TypeError: a wrong type or dtype.
-        ValueError: a wrong shape or device, or a bank of more than 2^31 - 1 rows.
+        ValueError: a wrong shape or device, or a bank of more than 2^31 - 2 rows.
     """
     _check_x(args, weight, x)
     if cache is not None:

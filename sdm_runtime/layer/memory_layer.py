@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import sdm_runtime
+from sdm_runtime.ops import sdm_write_read
 
 from .activations import SlotWeights
-from .args import CHUNK_SIZE_RANGE, SparseDeltaMemoryArgs
+from .args import SparseDeltaMemoryArgs
 from .bank import initial_bank
 from .cache import MemoryCache
 from .initialization import init_decay_rates_, init_step_bias_
@@ -184,19 +184,15 @@ class SparseDeltaMemory(nn.Module):
         args = self.args
         if bank.numel() == 0 or tokens == 0:
             return bank.new_empty(0, args.head_dim)
-        # A short call (decoding) needs no chunk longer than itself, in steps of the shortest.
-        shortest = CHUNK_SIZE_RANGE[0]
-        chunk = min(args.tokens_per_chunk, -(-tokens // shortest) * shortest)
-        readings: Tensor = sdm_runtime.sdm_write_read(
+        return sdm_write_read(
             bank,
             *operands,
-            chunk_size=chunk,
+            chunk_size=args.tokens_per_chunk,
             num_memory_slots=args.slots_per_head,
             num_parallel=bank.shape[0] // args.slots_per_head,
             snapshot_quant=args.snapshot_quant,
             grad_bank_fp32=args.grad_bank_fp32,
         )
-        return readings
 
     def _project_out(self, x: Tensor, readings: Tensor) -> Tensor:
         """From readings [B, H, T, head_dim] to the output [B, T, dim]."""
@@ -216,4 +212,4 @@ class SparseDeltaMemory(nn.Module):
 
 def _to_streams(per_head: Tensor) -> Tensor:
     """[B, T, H, n] to [B*H, T, n]: head h of batch element b is stream b*H + h."""
-    return per_head.transpose(1, 2).flatten(0, 1).contiguous()
+    return per_head.transpose(1, 2).flatten(0, 1)

@@ -64,3 +64,23 @@ def test_bfloat16_layer(name: str) -> None:
     assert error(cache.bank.view_as(bank), bank) < TOLERANCE
     y.sum().backward()
     assert all(p.grad.dtype == torch.bfloat16 for p in layer.parameters())
+
+
+@pytest.mark.parametrize("quant", ["bf16", "fp8", "int4"])
+def test_quantized_snapshots_touch_gradients_alone(quant: str) -> None:
+    plain, narrow = make_layer(), make_layer(snapshot_quant=quant)
+    x = make_input(plain)
+    assert torch.equal(plain(x)[0], narrow(x)[0])
+    expected, given = gradients(plain, x), gradients(narrow, x)
+    assert not torch.equal(given["Wk_write.weight"], expected["Wk_write.weight"])
+    assert all(error(given[n], expected[n].double()) < 0.1 for n in given)
+
+
+def test_a_float32_grad_bank_is_closer() -> None:
+    """The gradient of a bfloat16 bank, accumulated in float32, against a float32 bank's."""
+    narrow, wide = make_layer().bfloat16(), make_layer(grad_bank_fp32=True).bfloat16()
+    exact = make_layer().bfloat16().float()
+    x = make_input(narrow, tokens=200).bfloat16()
+    expected = gradients(exact, x.float())["memory"].double()
+    errors = [error(gradients(layer, x)["memory"], expected) for layer in (narrow, wide)]
+    assert errors[1] < errors[0]

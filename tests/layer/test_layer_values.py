@@ -7,6 +7,8 @@ import torch
 from layer_cases import OPTIONS, error, gradients, make_input, make_layer
 from layer_model64 import params64, run64
 
+from sdm_runtime import last_dispatch
+
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_output_and_bank(name: str) -> None:
@@ -89,3 +91,14 @@ def test_empty_inputs() -> None:
     y, cache = layer(torch.zeros(0, 5, 12))
     assert y.shape == (0, 5, 12)
     assert cache.bank.shape == (0, 12)
+
+
+def test_options_reach_the_operation() -> None:
+    layer = make_layer(chunk_size=32, snapshot_quant="fp8", num_heads=2)
+    layer(make_input(layer, batch=3, tokens=70))
+    geometry = last_dispatch().geometry
+    expected = {"P": 6, "T": 70, "C": 32, "W": 4, "R": 5, "hd": 6, "snapshot": "fp8"}
+    assert {name: geometry[name] for name in expected} == expected
+    layer = make_layer(chunk_size=None)
+    layer(make_input(layer, tokens=130))
+    assert last_dispatch().geometry["C"] == 64
