@@ -13,6 +13,7 @@ void bind_plans(pybind11::module_& module);
 void bind_chains(pybind11::module_& module);
 void bind_format(pybind11::module_& module);
 void bind_kernels(pybind11::module_& module);
+void bind_linear(pybind11::module_& module);
 
 using BoundPlanPtr = std::shared_ptr<const plancap::BoundPlan>;
 

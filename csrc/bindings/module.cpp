@@ -10,4 +10,5 @@ PYBIND11_MODULE(_core, module) {
   sdm::bindings::bind_chains(module);
   sdm::bindings::bind_format(module);
   sdm::bindings::bind_kernels(module);
+  sdm::bindings::bind_linear(module);
 }

@@ -137,6 +137,8 @@ std::shared_ptr<const BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> sha
     std::memcpy(bound->params_.data() + plan.fields()[field].offset, &operand.start,
                 sizeof(operand.start));
   }
+  const FinishParams finish = plan.kernel().finish;
+  if (finish != nullptr && plan.backend() == Backend::kCuda) finish(bound->params_.data());
   for (const PatchRecord& patch : plan.patches()) {
     bound->patches_.push_back({plan.fields()[patch.field].offset,
                                static_cast<PatchKind>(patch.kind), patch.base, patch.stride,

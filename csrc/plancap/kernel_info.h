@@ -46,6 +46,11 @@ using LibraryCall = const char* (*)(const void* params, void* handle);
 class ParamView;
 using ParamCheck = void (*)(const ParamView& view);
 
+// Fills in what a parameter block derives from its addresses (a tensor map embeds one). Called with
+// the real addresses in place, before any launch: by a CUDA stream sink on its copy of the block,
+// and when a CUDA plan is bound. A plan's bytes hold what the launcher left there: zeros.
+using FinishParams = void (*)(void* params);
+
 struct KernelInfo {
   const char* name;  // the kernel's name in plans and in the registry
   uint32_t param_bytes;
@@ -54,6 +59,7 @@ struct KernelInfo {
   ParamCheck check;  // of every decoded plan; a kernel with a host twin must have one
   uint64_t layout_hash;
   LibraryCall library = nullptr;  // set: no kernel of ours, and its CUDA plans are library steps
+  FinishParams finish = nullptr;  // null: the block is complete as the launcher fills it
 };
 
 // FNV-1a (64 bits) over every field's name, type, offset and size, and the block's size: two builds
@@ -116,10 +122,11 @@ constexpr FieldType field_type_of() {
 
 template <typename Params>
 constexpr KernelInfo make_kernel_info(const char* name, std::span<const FieldInfo> fields,
-                                      HostTwin host, ParamCheck check = nullptr) {
+                                      HostTwin host, ParamCheck check = nullptr,
+                                      FinishParams finish = nullptr) {
   static_assert(std::is_trivially_copyable_v<Params> && std::is_standard_layout_v<Params>);
   constexpr auto bytes = static_cast<uint32_t>(sizeof(Params));
-  return {name, bytes, fields, host, check, layout_hash(fields, bytes)};
+  return {name, bytes, fields, host, check, layout_hash(fields, bytes), nullptr, finish};
 }
 
 }  // namespace sdm::plancap

@@ -24,8 +24,11 @@ class ParamView {
     return *reinterpret_cast<const Params*>(block_.data());
   }
 
+  std::span<const std::byte> block() const { return block_; }
+
   Backend backend() const { return plan_.backend(); }
   LaunchConfig config() const { return plan_.config(); }
+  std::string entry() const { return plan_.entry(); }
 
   // Whether a tensor belongs to this pointer field; otherwise the kernel gets a null pointer.
   bool has(const char* field) const { return find_reloc(field) != nullptr; }

@@ -1,10 +1,10 @@
-#if defined(SDM_WITH_CUDA)  // a host-only build has no CUDA header and no use for maps
 #include "kernels/bf16_linear/bf16_linear_maps.h"
 
-#include <cuda.h>
-
-#include "kernels/bf16_linear/bf16_linear_geometry.h"
+#include "kernels/bf16_linear/bf16_linear_pick.h"
 #include "plancap/error.h"
+
+#if defined(SDM_WITH_CUDA)
+#include <cuda.h>
 
 namespace sdm {
 namespace {
@@ -37,6 +37,9 @@ void encode_matrix(EncodeTensorMap encode, const char* operand, TensorMapBytes& 
 }  // namespace
 
 void bf16_linear_encode_maps(EncodeTensorMap encode, Bf16LinearParams& params) {
+  // A plan's block comes from a file.
+  SDM_EXPECT(params.tactic >= 0 && params.tactic < kNumBf16LinearTactics, kPlan, "bf16_linear",
+             "tactic", cat("0..", kNumBf16LinearTactics - 1), params.tactic);
   const Bf16LinearTactic& tactic = kBf16LinearTactics[params.tactic];
   encode_matrix(encode, "weight", params.weight_map, params.weight, params.num_rows, params.depth,
                 params.weight_stride, tactic.rows);
@@ -45,4 +48,15 @@ void bf16_linear_encode_maps(EncodeTensorMap encode, Bf16LinearParams& params) {
 }
 
 }  // namespace sdm
+
+#else  // a host-only build has no CUDA header
+
+namespace sdm {
+
+void bf16_linear_encode_maps(EncodeTensorMap, Bf16LinearParams&) {
+  throw Error(ErrorKind::kCuda, "[bf16_linear] this build is host-only and makes no tensor maps");
+}
+
+}  // namespace sdm
+
 #endif

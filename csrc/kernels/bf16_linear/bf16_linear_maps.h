@@ -11,4 +11,8 @@ using EncodeTensorMap = void*;
 // the driver function for bits, and touches no device. Throws kCuda when the driver refuses.
 void bf16_linear_encode_maps(EncodeTensorMap encode, Bf16LinearParams& params);
 
+// KernelInfo::finish of bf16_linear: the same for a parameter block anywhere in memory, with maps
+// of recent calls kept. Throws kCuda without a driver.
+void bf16_linear_finish(void* params);
+
 }  // namespace sdm

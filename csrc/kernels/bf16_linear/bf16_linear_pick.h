@@ -12,6 +12,11 @@ struct Bf16LinearShape {
   int64_t depth = 0;       // K
 };
 
+// The largest sizes: tokens in blocks of the smallest tile along grid.y, offsets in 31 bits.
+inline constexpr int64_t kMaxBf16LinearTokens = 65535 * 8;
+inline constexpr int64_t kMaxBf16LinearRows = 1 << 24;
+inline constexpr int64_t kMaxBf16LinearDepth = 1 << 24;
+
 struct Bf16LinearChoice {
   int32_t tactic = 0;  // index into kBf16LinearTactics
   int32_t split_log2 = 0;

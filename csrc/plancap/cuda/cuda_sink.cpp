@@ -13,12 +13,14 @@ void CudaStreamSink::launch(const Launch& launch) {
   SDM_EXPECT(!launch.library, kValue, launch.kernel->name, "launch", "a plan", "a single launch");
   if (launch.config.grid.volume() == 0) return;
   find_image(launch, target_);  // for its checks
-  LaunchConfig geometry = launch.config;
-  // Nothing says what the kernel before it on the stream still writes: it is never launched early.
-  geometry.programmatic = false;
-  const PreparedLaunch prepared = prepare(device_, launch.entry, *launch.kernel, geometry);
+  // Programmatic only where the launcher's caller has vouched for what runs before it on the
+  // stream; the step launchers never ask for it outside a plan.
+  const PreparedLaunch prepared = prepare(device_, launch.entry, *launch.kernel, launch.config);
   const CUlaunchConfig config = prepared.launch_config(stream_);
-  void* arguments[] = {const_cast<void*>(launch.params)};
+  const auto* block = static_cast<const std::byte*>(launch.params);
+  std::vector<std::byte> params(block, block + launch.kernel->param_bytes);
+  if (launch.kernel->finish) launch.kernel->finish(params.data());
+  void* arguments[] = {params.data()};
   const ContextGuard context(device_);
   check(driver().launch(&config, prepared.kernel->function, arguments, nullptr), "cuLaunchKernelEx",
         "[", launch.kernel->name, "] ", launch.entry, ": ");

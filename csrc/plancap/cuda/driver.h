@@ -38,6 +38,7 @@ namespace sdm::plancap::cuda {
   X(kernel_set_attribute, cuKernelSetAttribute, 12000)               \
   X(kernel_param_info, cuKernelGetParamInfo, 12040)                  \
   X(launch, cuLaunchKernelEx, 11060)                                 \
+  X(tensor_map_encode, cuTensorMapEncodeTiled, 12000)                \
   X(graph_create, cuGraphCreate, 10000)                              \
   X(graph_destroy, cuGraphDestroy, 10000)                            \
   X(graph_add_kernel, cuGraphAddKernelNode, 12000)                   \

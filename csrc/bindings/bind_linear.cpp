@@ -1,0 +1,67 @@
+// bf16_linear: launch it now, record it as a plan, and what its tactic table holds.
+#include "bindings/bindings.h"
+#include "kernels/bf16_linear/bf16_linear.h"
+
+namespace py = pybind11;
+
+namespace sdm::bindings {
+namespace {
+
+// A tactic's index and the number of depth splits; both absent for the default pick.
+using Choice = std::optional<std::pair<int32_t, int32_t>>;
+
+Bf16LinearArgs make_args(const TensorRef& x, const TensorRef& weight,
+                         const std::optional<TensorRef>& bias, const TensorRef& y, Choice choice,
+                         bool pdl) {
+  Bf16LinearArgs args;
+  args.x = x;
+  args.weight = weight;
+  args.bias = bias;
+  args.y = y;
+  if (choice) args.choice = {choice->first, choice->second};
+  args.pdl = pdl;
+  return args;
+}
+
+py::list tactics() {
+  py::list list;
+  for (const Bf16LinearTactic& tactic : kBf16LinearTactics) {
+    py::dict row;
+    row["entry"] = bf16_linear_entry(tactic);
+    row["rows"] = tactic.rows;
+    row["tokens"] = tactic.tokens;
+    row["depth"] = tactic.depth;
+    row["stages"] = tactic.stages;
+    row["shared_bytes"] = bf16_linear_shared_map(tactic).total;
+    list.append(row);
+  }
+  return list;
+}
+
+}  // namespace
+
+void bind_linear(py::module_& module) {
+  module.def("bf16_linear", [](const TensorRef& x, const TensorRef& weight,
+                               const std::optional<TensorRef>& bias, const TensorRef& y,
+                               Choice choice, bool pdl, uintptr_t stream) {
+    launch_now(bf16_linear, make_args(x, weight, bias, y, choice, pdl), x.device, stream);
+  });
+  module.def("plan_bf16_linear", [](const TensorRef& x, const TensorRef& weight,
+                                    const std::optional<TensorRef>& bias, const TensorRef& y,
+                                    Choice choice, bool pdl) {
+    return std::const_pointer_cast<plancap::BoundPlan>(
+        record("bf16_linear", bf16_linear, make_args(x, weight, bias, y, choice, pdl), x.device));
+  });
+  module.def("bf16_linear_tactics", &tactics);
+  module.def("bf16_linear_pick", [](int64_t m, int64_t n, int64_t k, int sm_count) {
+    const Bf16LinearChoice choice = bf16_linear_pick({m, n, k}, sm_count);
+    return std::make_pair(choice.tactic, choice.split_log2);
+  });
+  module.def("bf16_linear_blocks",
+             [](int64_t m, int64_t n, int64_t k, int32_t tactic, int32_t split_log2) {
+               const Bf16LinearGrid grid = bf16_linear_grid({m, n, k}, {tactic, split_log2});
+               return int64_t{grid.x} * grid.y;
+             });
+}
+
+}  // namespace sdm::bindings
