@@ -96,9 +96,9 @@ def test_empty_inputs() -> None:
 def test_options_reach_the_operation() -> None:
     layer = make_layer(chunk_size=32, snapshot_quant="fp8", num_heads=2)
     layer(make_input(layer, batch=3, tokens=70))
-    geometry = last_dispatch().geometry
+    geometry = last_dispatch()["geometry"]
     expected = {"P": 6, "T": 70, "C": 32, "W": 4, "R": 5, "hd": 6, "snapshot": "fp8"}
     assert {name: geometry[name] for name in expected} == expected
     layer = make_layer(chunk_size=None)
     layer(make_input(layer, tokens=130))
-    assert last_dispatch().geometry["C"] == 64
+    assert last_dispatch()["geometry"]["C"] == 64
