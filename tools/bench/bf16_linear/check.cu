@@ -49,8 +49,8 @@ __global__ void compare_kernel(Verdict* verdict, const uint16_t* y, const uint16
   if (other != nullptr && y[i] != other[i]) atomicAdd(&verdict->different, 1);
   const double2 want = reference[m * n_count + n];
   const double error = from_bf16(y[i]) - want.x;
-  // One rounding to 8 bits, and the f32 sum's own error.
-  const double bound = fabs(want.x) * 0x1.02p-9 + want.y * 0x1p-20 + 1e-30;
+  // One rounding to 8 bits (unit roundoff 2^-8), and the f32 sum's own error.
+  const double bound = fabs(want.x) * 0x1.02p-8 + want.y * 0x1p-20 + 1e-30;
   if (!(fabs(error) <= bound)) atomicAdd(&verdict->wrong, 1);
   atomicAdd(&verdict->error2, error * error);
   atomicAdd(&verdict->norm2, want.x * want.x);
