@@ -10,9 +10,9 @@ import importlib
 from typing import Any
 
 _EXPORTS = {
-    "BlasGemmStep": "chain",
+    "BlasGemmStep": "blas_step",
     "CudaError": "errors",
-    "GraphedChain": "chain",
+    "GraphedChain": "graphed_chain",
     "Plan": "plans",
     "PlanError": "errors",
     "SparseDeltaMemory": "layer",

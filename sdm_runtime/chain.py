@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sdm_runtime import _core
+from sdm_runtime.blas_step import blas_handle
 from sdm_runtime.errors import PlanError
 from sdm_runtime.plans import Plan
-from sdm_runtime.tensors import current_stream
+from sdm_runtime.tensors import stream_address
+
+if TYPE_CHECKING:
+    from sdm_runtime.graphed_chain import GraphedChain
 
 
 class StepChain:
@@ -88,13 +92,29 @@ class StepChain:
                 raise ValueError("stream: expected None for a host chain, got a stream")
             core.run(0)
             return
-        if stream is None:
-            address = current_stream(self._device())
-        else:
-            address = stream if isinstance(stream, int) else int(stream.cuda_stream)
-        core.run(address)
+        handle = blas_handle(self.device, stream) if self.has_library_step else 0
+        core.run(stream_address(self.device, stream), handle)
 
-    def _device(self) -> torch.device:
+    def graph(self) -> GraphedChain:
+        """The chain as a CUDA graph, built from the plans: one launch replays every step.
+
+        Raises:
+            PlanError: The chain is not bound.
+            ValueError: The chain runs on the host.
+            CudaError: The driver refuses a node; the message names its step and kernel.
+        """
+        from sdm_runtime.graphed_chain import GraphedChain
+
+        return GraphedChain(self)
+
+    @property
+    def has_library_step(self) -> bool:
+        """Whether a plan is a call into the BLAS (:class:`~sdm_runtime.BlasGemmStep`)."""
+        return any(plan.library for plan in self._plans)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the chain's operands."""
         for plan in self._plans:
             for tensor in plan.tensors.values():
                 return tensor.device
@@ -122,6 +142,10 @@ class StepChain:
         Each plan takes the operands that it names. Raises:
             PlanError: A name that no plan has, or what :meth:`Plan.bind` refuses.
         """
+        return self._bound_to(operands, keep=False)
+
+    def _bound_to(self, operands: Mapping[str, torch.Tensor], *, keep: bool) -> StepChain:
+        """As :meth:`bind`; ``keep``: what is not given stays as each plan has it."""
         names = [{operand.name for operand in plan.operands} for plan in self._plans]
         unknown = set(operands) - set().union(*names)
         if unknown:
@@ -129,10 +153,11 @@ class StepChain:
             raise PlanError(
                 f"chain bind: expected one of {known}, got {', '.join(sorted(unknown))}"
             )
-        bound = [
-            plan.bind(**{name: operands[name] for name in wanted if name in operands})
-            for plan, wanted in zip(self._plans, names, strict=True)
-        ]
+        bound = []
+        for plan, wanted in zip(self._plans, names, strict=True):
+            kept = dict(plan.tensors) if keep else {}
+            given = {name: operands[name] for name in wanted if name in operands}
+            bound.append(plan.bind(**(kept | given)))
         return StepChain(bound, self._steps)
 
     def __repr__(self) -> str:

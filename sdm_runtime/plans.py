@@ -151,6 +151,11 @@ class Plan:
         return str(self._header["backend"])
 
     @property
+    def library(self) -> bool:
+        """Whether the plan is a call into a library, not a kernel of this project."""
+        return bool(self._header["library"])
+
+    @property
     def steps(self) -> int:
         """How many steps the plan covers: it runs for ti in 0..steps-1."""
         return int(self._header["steps"])

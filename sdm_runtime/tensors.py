@@ -59,3 +59,17 @@ def current_stream(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def stream_address(device: torch.device, stream: torch.cuda.Stream | int | None) -> int:
+    """The address of ``stream``; of torch's current stream on ``device`` for None."""
+    if stream is None:
+        return current_stream(device)
+    return stream if isinstance(stream, int) else int(stream.cuda_stream)
+
+
+def external_stream(device: torch.device, address: int) -> torch.cuda.Stream:
+    """torch's view of the stream at ``address``; 0 is the device's default stream."""
+    if not address:
+        return torch.cuda.default_stream(device)
+    return torch.cuda.ExternalStream(address, device)  # type: ignore[no-untyped-call]

@@ -56,6 +56,7 @@ py::dict plan_header(const Plan& plan) {
   header["cluster"] = dim_tuple(config.cluster);
   header["shared_bytes"] = config.shared_bytes;
   header["programmatic"] = config.programmatic;
+  header["library"] = plan.library();
   return header;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/register_kernels.h"
 
 #include "kernels/bf16_linear/bf16_linear.h"
+#include "kernels/blas_gemm/blas_gemm.h"
 #include "kernels/gx_gds/gx_gds.h"
 #include "kernels/gx_gemm/gx_gemm.h"
 #include "kernels/gx_gwr/gx_gwr.h"
@@ -17,6 +18,7 @@ void register_kernels() {
   plancap::register_kernel(gx_gds_info());
   plancap::register_kernel(plane_reduce_info());
   plancap::register_kernel(bf16_linear_info());
+  plancap::register_kernel(blas_gemm_info());
 }
 
 }  // namespace sdm

@@ -16,7 +16,7 @@ void CudaStreamSink::launch(const Launch& launch) {
   // Programmatic only where the launcher's caller has vouched for what runs before it on the
   // stream; the step launchers never ask for it outside a plan.
   const PreparedLaunch prepared = prepare(device_, launch.entry, *launch.kernel, launch.config);
-  const CUlaunchConfig config = prepared.launch_config(stream_);
+  const CUlaunchConfig config = prepared.config_on(stream_);
   const auto* block = static_cast<const std::byte*>(launch.params);
   std::vector<std::byte> params(block, block + launch.kernel->param_bytes);
   if (launch.kernel->finish) launch.kernel->finish(params.data());

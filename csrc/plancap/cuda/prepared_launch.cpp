@@ -65,7 +65,7 @@ PreparedLaunch make_prepared(const DeviceInfo& device, const DeviceKernel* kerne
 
 }  // namespace
 
-CUlaunchConfig PreparedLaunch::launch_config(CUstream stream) const {
+CUlaunchConfig PreparedLaunch::config_on(CUstream stream) const {
   CUlaunchConfig launch{};
   launch.gridDimX = config.grid.x;
   launch.gridDimY = config.grid.y;

@@ -15,8 +15,13 @@ struct PreparedLaunch {
   std::array<CUlaunchAttribute, 2> attributes{};
   uint32_t num_attributes = 0;  // the programmatic one, if any, is the last
 
+  // How many of them a launch carries that may (or may not) start early.
+  uint32_t attribute_count(bool programmatic) const {
+    return num_attributes - (config.programmatic && !programmatic ? 1 : 0);
+  }
+
   // The driver's launch configuration; it points into this object.
-  CUlaunchConfig launch_config(CUstream stream) const;
+  CUlaunchConfig config_on(CUstream stream) const;
 };
 
 // Loads the plan's device function for operands on cuda:index. Throws kPlan when the plan was

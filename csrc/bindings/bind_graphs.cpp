@@ -1,0 +1,59 @@
+#include "bindings/bindings.h"
+
+#ifdef SDM_WITH_CUDA
+#include "plancap/cuda/chain_graph.h"
+#include "plancap/cuda/instruments.h"
+
+namespace py = pybind11;
+
+namespace sdm::bindings {
+namespace {
+
+using plancap::Chain;
+using plancap::cuda::ChainGraph;
+using plancap::cuda::LibraryCapture;
+
+LibraryCapture library_capture(uintptr_t stream, uintptr_t handle) {
+  return {static_cast<CUstream>(as_stream(stream)), reinterpret_cast<void*>(handle)};
+}
+
+}  // namespace
+
+void bind_graphs(py::module_& module) {
+  py::class_<ChainGraph>(module, "ChainGraph")
+      .def(py::init([](const std::shared_ptr<Chain>& chain, uintptr_t stream, uintptr_t handle) {
+             const py::gil_scoped_release release;
+             return std::make_unique<ChainGraph>(chain, library_capture(stream, handle));
+           }),
+           py::arg("chain"), py::arg("capture_stream") = 0, py::arg("blas_handle") = 0)
+      .def("replay",
+           [](const ChainGraph& graph, uintptr_t stream) {
+             const py::gil_scoped_release release;
+             graph.replay(static_cast<CUstream>(as_stream(stream)));
+           })
+      .def(
+          "rebind",
+          [](ChainGraph& graph, const std::shared_ptr<Chain>& chain, uintptr_t stream,
+             uintptr_t handle) {
+            const py::gil_scoped_release release;
+            graph.rebind(chain, library_capture(stream, handle));
+          },
+          py::arg("chain"), py::arg("capture_stream") = 0, py::arg("blas_handle") = 0)
+      .def("nodes", &ChainGraph::nodes)
+      .def("programmatic_edges", &ChainGraph::programmatic_edges);
+  module.def("enable_ranges", &plancap::cuda::enable_ranges);
+  module.def("enable_counter", &plancap::cuda::enable_counter);
+  module.def("counted_launches", &plancap::cuda::counted_launches);
+}
+
+}  // namespace sdm::bindings
+
+#else
+
+namespace sdm::bindings {
+
+void bind_graphs(pybind11::module_&) {}
+
+}  // namespace sdm::bindings
+
+#endif

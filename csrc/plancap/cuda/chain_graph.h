@@ -1,0 +1,53 @@
+// A chain as a CUDA graph, built from its plans: every launch of every step is a node, so that one
+// call replays them all.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "plancap/chain.h"
+#include "plancap/cuda/device.h"
+
+namespace sdm::plancap::cuda {
+
+// What a library step needs while the graph is built: a private stream to capture its call on, and
+// the library's handle, set to that stream. Null without library steps.
+struct LibraryCapture {
+  CUstream stream = nullptr;
+  void* handle = nullptr;
+};
+
+class ChainGraph {
+ public:
+  // Throws kCuda naming the step and plan of a node that the driver refuses.
+  ChainGraph(std::shared_ptr<const Chain> chain, const LibraryCapture& library);
+  ~ChainGraph();
+  ChainGraph(const ChainGraph&) = delete;
+  ChainGraph& operator=(const ChainGraph&) = delete;
+
+  // Launches the graph on a stream of the chain's device.
+  void replay(CUstream stream) const;
+
+  // Puts the same plans, bound to other operands, in place of the present ones; replays that are
+  // under way are not affected. Kernel nodes are updated where they are; with library steps the
+  // graph is built anew. Throws kPlan for other plans. When the driver refuses an update, replay()
+  // refuses from then on: the nodes belong to two bindings.
+  void rebind(std::shared_ptr<const Chain> chain, const LibraryCapture& library);
+
+  size_t nodes() const { return nodes_.size(); }
+  size_t programmatic_edges() const { return programmatic_edges_; }
+
+ private:
+  void build(const LibraryCapture& library);
+  void instantiate();
+  void destroy();
+
+  std::shared_ptr<const Chain> chain_;
+  const DeviceInfo& device_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+  std::vector<CUgraphNode> nodes_;  // of kernel launches, in the order of a run
+  size_t programmatic_edges_ = 0;
+  bool whole_ = false;  // every node belongs to chain_
+};
+
+}  // namespace sdm::plancap::cuda
