@@ -1,0 +1,54 @@
+"""One launch of the kernel, through the core."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdm_runtime import _core
+from sdm_runtime.tensors import current_stream, tensor_ref
+
+from .checks import as_rows
+from .modes import Tactic
+
+
+@lru_cache(maxsize=64)
+def device_kind(index: int) -> tuple[int, int, int]:
+    """Compute capability (major, minor) and SM count of a CUDA device."""
+    properties = torch.cuda.get_device_properties(index)
+    return properties.major, properties.minor, properties.multi_processor_count
+
+
+@lru_cache(maxsize=1)
+def tactics() -> tuple[dict[str, Any], ...]:
+    """The kernel's tactic table: entry, rows, tokens, depth, stages, shared_bytes."""
+    return tuple(_core.bf16_linear_tactics())
+
+
+def pick(shape: tuple[int, int, int], sm_count: int) -> Tactic:
+    """The default tactic for (M, N, K)."""
+    return Tactic(*_core.bf16_linear_pick(*shape, sm_count))
+
+
+def flat(x: Tensor) -> Tensor:
+    """x [..., K] as [M, K], without a copy. Its rows must be evenly spaced."""
+    rows = as_rows(x)
+    assert rows is not None
+    return x.as_strided((rows.count, x.shape[-1]), (rows.stride, 1))
+
+
+def operand_refs(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) -> tuple[Any, ...]:
+    """The operands as the core takes them; x and y are matrices."""
+    bias_ref = None if bias is None else tensor_ref("bias", bias)
+    return tensor_ref("x", x), tensor_ref("weight", weight), bias_ref, tensor_ref("y", y)
+
+
+def launch(x: Tensor, weight: Tensor, bias: Tensor | None, tactic: Tactic, pdl: bool) -> Tensor:
+    """Launch the kernel on torch's current stream; returns y [..., N]."""
+    y = x.new_empty((*x.shape[:-1], weight.shape[0]))
+    refs = operand_refs(flat(x), weight, bias, y.view(-1, weight.shape[0]))
+    _core.bf16_linear(*refs, tactic.for_core(), pdl, current_stream(x.device))
+    return y

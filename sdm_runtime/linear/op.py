@@ -1,0 +1,131 @@
+"""The operation: a torch custom op that runs the kernel or F.linear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sdm_runtime import _core
+from sdm_runtime.dispatch import Dispatch, record
+
+from . import rule
+from .checks import as_rows, check, misaligned, unsupported
+from .launch import device_kind, launch, pick, tactics
+from .modes import Tactic, forced, weights_are_static
+
+
+def bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias`` in bfloat16 with float32 sums; the bias is added before the rounding.
+
+    On a Hopper GPU and a shape where it was measured to be at least 5% faster (``rule.py``), a
+    kernel for few rows runs; anywhere else ``torch.nn.functional.linear`` does, and
+    ``sdm_runtime.last_dispatch()`` says which and why. The library also serves operands that are
+    not K-major (stride 1 along K) or whose rows do not start at multiples of 16 bytes, and K that
+    is no multiple of 8. Within a tactic of the kernel a row's bits depend neither on the other rows
+    nor on their number. Differentiable; capturable; works under torch.compile and autocast.
+
+    Args:
+        x: bfloat16 ``[..., K]``.
+        weight: bfloat16 ``[N, K]``.
+        bias: bfloat16 ``[N]``.
+
+    Returns:
+        bfloat16 ``[..., N]``.
+
+    Raises:
+        TypeError: A tensor that is not bfloat16 (outside autocast).
+        ValueError: Shapes that do not fit, or tensors on different devices.
+    """
+    result: Tensor = _bf16_linear(x, weight, bias)
+    return result
+
+
+@torch.library.custom_op("sdm_runtime::bf16_linear", mutates_args=())
+def _bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    check(x, weight, bias)
+    reason, tactic = _decide(x, weight, bias)
+    if tactic is None:
+        _record(x, "F.linear", reason, {}, pdl=False)
+        return F.linear(x, weight, bias).contiguous()
+    pdl = weights_are_static()
+    y = launch(x, weight, bias, tactic, pdl)
+    entry = tactics()[tactic.index]["entry"]
+    _record(x, "bf16_linear", reason, {"tactic": entry, "splits": 1 << tactic.split_log2}, pdl=pdl)
+    return y
+
+
+@_bf16_linear.register_fake
+def _fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    check(x, weight, bias)
+    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+
+
+def _record(x: Tensor, gemm: str, reason: str, geometry: dict[str, Any], *, pdl: bool) -> None:
+    library = gemm == "F.linear"
+    record(
+        Dispatch(
+            op="bf16_linear",
+            route="library" if library else "kernel",
+            backend="cuda" if x.is_cuda else "host",
+            gemm=gemm,
+            gemm_reason=reason,
+            pdl=pdl,
+            geometry=geometry,
+            launches=0 if library else 1,
+        )
+    )
+
+
+def _decide(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[str, Tactic | None]:
+    """Why, and the kernel's tactic; None for F.linear."""
+    asked = forced()
+    refusal = _refusal(x, weight, bias, by_rule=asked is None)
+    if asked is not None:
+        if refusal is not None:
+            raise ValueError(f"[bf16_linear] forced tactic: the kernel cannot run: {refusal}")
+        return "forced", asked
+    if refusal is not None:
+        return refusal, None
+    shape = _shape(x, weight)
+    return "measured to be faster", pick(shape, device_kind(x.get_device())[2])
+
+
+def _shape(x: Tensor, weight: Tensor) -> tuple[int, int, int]:
+    rows = as_rows(x)
+    assert rows is not None
+    return rows.count, weight.shape[0], weight.shape[1]
+
+
+def _refusal(x: Tensor, weight: Tensor, bias: Tensor | None, *, by_rule: bool) -> str | None:
+    if not x.is_cuda:
+        return f"the tensors are on {x.device.type}"
+    reason = _core.cuda_unavailable() or unsupported(x, weight, bias) or misaligned(x, weight)
+    if reason:
+        return str(reason)
+    kind = device_kind(x.get_device())
+    if not by_rule:
+        return None if kind[0] == 9 else f"compute capability {kind[0]}.{kind[1]}"
+    return rule.refusal(rule.load(), kind, _shape(x, weight), weights_are_static())
+
+
+def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    x, weight, _ = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    x, weight = ctx.saved_tensors
+    needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+    rows = grad.reshape(-1, grad.shape[-1])
+    grad_x = (grad @ weight) if needs_x else None
+    grad_weight = (rows.t() @ x.reshape(-1, x.shape[-1])) if needs_weight else None
+    grad_bias = rows.sum(0) if needs_bias else None
+    return grad_x, grad_weight, grad_bias
+
+
+_bf16_linear.register_autograd(_backward, setup_context=_setup_context)
+for _device_type in ("cpu", "cuda"):
+    _bf16_linear.register_autocast(_device_type, torch.bfloat16)

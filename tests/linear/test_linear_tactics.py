@@ -1,0 +1,67 @@
+"""The tactic table and the pick, as pure functions; the generated device code is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sdm_runtime import _core
+from sdm_runtime.linear.launch import pick, tactics
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = [(m, n, k) for m in (1, 8, 9, 64, 129, 500) for n in (1, 1024, 11008) for k in (8, 2048)]
+
+
+def load_generator():
+    path = ROOT / "tools/gen_bf16_linear.py"
+    spec = importlib.util.spec_from_file_location("gen_bf16_linear", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pick_is_the_smallest_tile_and_the_most_splits_of_one_wave(shape):
+    m, n, k = shape
+    choice = pick(shape, 132)
+    tactic = tactics()[choice.index]
+    assert tactic["tokens"] == min(t["tokens"] for t in tactics() if t["tokens"] >= min(m, 128))
+    splits, depth_tiles = 1 << choice.split_log2, -(-k // tactic["depth"])
+    blocks = _core.bf16_linear_blocks(m, n, k, choice.index, choice.split_log2)
+    assert blocks == -(-n // tactic["rows"]) * -(-m // tactic["tokens"]) * splits
+    assert splits == 1 or blocks <= 132
+    assert splits <= depth_tiles
+    assert splits == 8 or 2 * blocks > 132 or 2 * splits > depth_tiles
+
+
+def test_pick_follows_the_number_of_sms():
+    assert pick((1, 4096, 4096), 132).split_log2 == 1
+    assert pick((1, 4096, 4096), 264).split_log2 == 2
+
+
+def test_table():
+    entries = [t["entry"] for t in tactics()]
+    assert len(set(entries)) == len(entries)
+    for tactic in tactics():
+        assert tactic["shared_bytes"] <= 227 * 1024
+        assert tactic["rows"] in (64, 128)
+        assert tactic["depth"] % 64 == 0
+
+
+def test_generated_code_is_current():
+    command = [sys.executable, str(ROOT / "tools/gen_bf16_linear.py"), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_generator_reads_the_table_that_was_compiled(monkeypatch, tmp_path):
+    generator = load_generator()
+    table = generator.read_tactics((generator.FOLDER / "bf16_linear_tactics.h").read_text())
+    assert [generator.kernel_name(row) for row in table] == [t["entry"] for t in tactics()]
+    monkeypatch.setattr(generator, "WGMMA", tmp_path / "wgmma.cuh")  # missing, so not current
+    monkeypatch.setattr(generator, "ROOT", Path("/"))
+    monkeypatch.setattr(sys, "argv", ["gen", "--check"])
+    assert generator.main() == 1
