@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .args import SparseDeltaMemoryArgs
-from .cache import MemoryCache
-from .memory_layer import SparseDeltaMemory
-from .weight_decay import split_weight_decay
+from sdm_runtime.layer.args import SparseDeltaMemoryArgs
+from sdm_runtime.layer.cache import MemoryCache
+from sdm_runtime.layer.memory_layer import SparseDeltaMemory
+from sdm_runtime.layer.weight_decay import split_weight_decay
 
 __all__ = ["MemoryCache", "SparseDeltaMemory", "SparseDeltaMemoryArgs", "split_weight_decay"]

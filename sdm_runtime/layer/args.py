@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .activations import check_activation_name
+from sdm_runtime.layer.activations import check_activation_name
 
 DEFAULT_CHUNK_SIZE = 64
 SNAPSHOT_QUANTS = ("none", "bf16", "fp8", "int4")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .args import SparseDeltaMemoryArgs
-from .cache import MemoryCache
+from sdm_runtime.layer.args import SparseDeltaMemoryArgs
+from sdm_runtime.layer.cache import MemoryCache
 
 _BANK_DTYPES = (torch.float32, torch.bfloat16)
 _MAX_ROWS = 2**31 - 2  # the operation numbers rows in int32, and one value sorts behind

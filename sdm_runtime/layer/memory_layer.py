@@ -8,16 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sdm_runtime.layer.activations import SlotWeights
+from sdm_runtime.layer.args import SparseDeltaMemoryArgs
+from sdm_runtime.layer.bank import initial_bank
+from sdm_runtime.layer.cache import MemoryCache
+from sdm_runtime.layer.initialization import init_decay_rates_, init_step_bias_
+from sdm_runtime.layer.inputs import check_inputs
+from sdm_runtime.layer.product_keys import product_key_topk
+from sdm_runtime.layer.weight_decay import exempt_from_weight_decay
 from sdm_runtime.ops import sdm_write_read
-
-from .activations import SlotWeights
-from .args import SparseDeltaMemoryArgs
-from .bank import initial_bank
-from .cache import MemoryCache
-from .initialization import init_decay_rates_, init_step_bias_
-from .inputs import check_inputs
-from .product_keys import product_key_topk
-from .weight_decay import exempt_from_weight_decay
 
 
 class SparseDeltaMemory(nn.Module):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .candidates import CandidateTable, candidate_table
+from sdm_runtime.layer.candidates import CandidateTable, candidate_table
 
 # Rows are handled in blocks of this many candidates, to bound the working memory (about 40 bytes
 # per candidate); a CPU does best while a block stays in its caches.
@@ -96,7 +96,7 @@ def _select(
 
     # Take the best k: among equal sums the one that stands first in the table.
     first_wins = torch.arange(table.count - 1, -1, -1, device=scores.device)
-    chosen = (_ordered_bits(sums) | first_wins).topk(table.k, dim=-1, sorted=False).indices
+    chosen = _sort_keys(sums, first_wins).topk(table.k, dim=-1, sorted=False).indices
 
     # Order them by slot.
     slots = _slot_numbers(chosen, best, dims, table)
@@ -109,19 +109,19 @@ def _select(
 def _best_columns(factor: Tensor, kept: int) -> Tensor:
     """Columns int64 [rows, kept] of a factor [rows, n], best first, ties to the larger column."""
     columns = torch.arange(factor.shape[-1], device=factor.device)
-    return (_ordered_bits(factor) | columns).topk(kept, dim=-1).indices
+    return _sort_keys(factor, columns).topk(kept, dim=-1).indices
 
 
-def _ordered_bits(values: Tensor) -> Tensor:
-    """Int64 whose order is that of the float32 `values` (NaN as -inf, -0 < +0), low half zero.
+def _sort_keys(values: Tensor, ties: Tensor) -> Tensor:
+    """Int64 keys [rows, n]: the order of the float32 `values` (NaN as -inf, -0 < +0), then `ties`.
 
-    The low 32 bits take a tie-breaker: with distinct keys no library's choice among equals shows.
+    `ties` are distinct int64 [n] below 2^32. With distinct keys no library's choice among equals
+    can show.
     """
-    values = torch.where(values.isnan(), -torch.inf, values)
-    bits = values.view(torch.int32)
+    bits = values.nan_to_num(-torch.inf, torch.inf, -torch.inf).view(torch.int32)
     # Negative floats order backwards by their magnitude bits: flip those, keep the sign.
-    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return bits.long() << 32
+    ordered = (bits >> 31).bitwise_and_(0x7FFFFFFF).bitwise_xor_(bits)
+    return torch.add(ties, ordered, alpha=1 << 32)
 
 
 def _slot_numbers(
@@ -129,7 +129,7 @@ def _slot_numbers(
 ) -> Tensor:
     slots = torch.zeros_like(chosen)
     for columns, width, position in zip(best, dims, table.positions, strict=True):
-        slots = slots * width + columns.gather(-1, position[chosen])
+        slots = slots * width + columns.gather(-1, position.take(chosen))
     return slots
 
 
