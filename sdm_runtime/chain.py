@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ class StepChain:
         steps: Number of steps, at most what every plan covers.
 
     Raises:
-        TypeError: An element of ``plans`` is no Plan.
+        TypeError: An element of ``plans`` is no Plan, or ``steps`` no integer.
         ValueError: ``steps`` is less than 1, or ``plans`` is empty.
         PlanError: The plans do not fit each other or ``steps``.
     """
@@ -40,10 +41,11 @@ class StepChain:
                 raise TypeError(f"plans[{index}]: expected a Plan, got {type(plan).__name__}")
         if not self._plans:
             raise ValueError("plans: expected at least one plan, got none")
-        if steps < 1:
-            raise ValueError(f"steps: expected at least 1, got {steps}")
-        self._steps = int(steps)
+        self._steps = operator.index(steps)
+        if not 1 <= self._steps < 1 << 31:
+            raise ValueError(f"steps: expected 1..2^31-1, got {steps}")
         self._core: Any = None
+        _core.check_together([plan._core for plan in self._plans], self._steps)
         if all(plan.bound for plan in self._plans):
             self._core = _core.Chain([plan.require_bound() for plan in self._plans], self._steps)
 
@@ -82,11 +84,13 @@ class StepChain:
                 chain's device. Host chains run before the call returns and take none.
 
         Raises:
-            PlanError: The chain is not bound.
+            PlanError: The chain is not bound, or the memory of an operand was replaced since.
             CudaError: A launch failed; what was issued before it stays issued.
             ValueError: A stream was given for a host chain.
         """
         core = self._require_bound()
+        for plan in self._plans:
+            plan.require_unmoved()
         if self.backend == "host":
             if stream is not None:
                 raise ValueError("stream: expected None for a host chain, got a stream")

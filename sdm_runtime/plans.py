@@ -67,6 +67,7 @@ class Plan:
         self._core = core
         self._bound = bound
         self._tensors: dict[str, torch.Tensor] = dict(operands or {})
+        self._addresses = [(t, t.data_ptr(), name) for name, t in self._tensors.items()]
         self._header = core.header()
 
     @classmethod
@@ -139,6 +140,22 @@ class Plan:
                 f"[{self.kernel}] plan: expected a bound plan: call bind({names}) first"
             )
         return self._bound
+
+    def require_unmoved(self) -> None:
+        """Check that every operand is still where it was bound.
+
+        A plan keeps its tensors alive, but ``resize_``, ``set_`` or an assignment to ``.data`` can
+        give a tensor other memory: the recorded address would then dangle.
+
+        Raises:
+            PlanError: An operand's memory was replaced or resized.
+        """
+        for tensor, address, name in self._addresses:
+            if tensor.data_ptr() != address:
+                raise PlanError(
+                    f"[{self.kernel}] {name}: expected the memory that the plan was bound to, "
+                    "got a tensor whose memory was replaced or resized since: bind again"
+                )
 
     @property
     def kernel(self) -> str:

@@ -15,6 +15,11 @@ std::shared_ptr<Chain> make_chain(const std::vector<std::shared_ptr<BoundPlan>>&
   return std::make_shared<Chain>(std::move(list), steps);
 }
 
+void check_together(const std::vector<std::shared_ptr<Plan>>& plans, uint32_t steps) {
+  const std::vector<std::shared_ptr<const Plan>> list(plans.begin(), plans.end());
+  plancap::check_together(list, steps);
+}
+
 py::bytes chain_bytes(const std::vector<std::shared_ptr<Plan>>& plans, uint32_t steps) {
   const std::vector<std::shared_ptr<const Plan>> list(plans.begin(), plans.end());
   return to_python(plancap::encode_chain(list, steps));
@@ -42,6 +47,7 @@ void bind_chains(py::module_& module) {
       .def("launches", &Chain::launches)
       .def("steps", &Chain::steps)
       .def("device", &Chain::device);
+  module.def("check_together", &check_together);
   module.def("encode_chain", &chain_bytes);
   module.def("decode_chain", &decode_chain);
 }

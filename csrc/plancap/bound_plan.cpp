@@ -25,11 +25,14 @@ const TensorRef* find_operand(const std::vector<NamedTensor>& operands, std::str
   return nullptr;
 }
 
+// Each name once, in the order of the relocations.
 std::string operand_names(const Plan& plan) {
+  std::vector<std::string_view> seen;
   std::string names;
   for (const RelocRecord& reloc : plan.relocs()) {
-    const std::string name = fixed_name(reloc.operand);
-    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
+    if (std::ranges::find(seen, reloc.operand) != seen.end()) continue;
+    seen.push_back(reloc.operand);
+    names += (names.empty() ? "" : ", ") + std::string(reloc.operand);
   }
   return names;
 }

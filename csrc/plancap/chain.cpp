@@ -11,25 +11,39 @@ const char* backend_name(Backend backend) { return backend == Backend::kHost ? "
 
 }  // namespace
 
+void check_together(std::span<const std::shared_ptr<const Plan>> plans, uint32_t steps) {
+  if (plans.empty()) throw Error(ErrorKind::kPlan, "chain: expected at least one plan, got none");
+  if (steps < 1) throw Error(ErrorKind::kPlan, "chain: expected at least one step, got 0");
+  const Plan& first = *plans.front();
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const Plan& plan = *plans[i];
+    const auto refuse = [&](const std::string& expected, const std::string& given) {
+      throw Error(ErrorKind::kPlan, cat("chain: plan ", i, " (", plan.kernel_name(), "): expected ",
+                                        expected, ", ", given));
+    };
+    if (plan.header().steps < steps) {
+      refuse(cat("to cover ", steps, " steps"), cat("covers ", plan.header().steps));
+    }
+    if (plan.backend() != first.backend()) {
+      refuse(cat("the ", backend_name(first.backend()), " backend"),
+             cat("got ", backend_name(plan.backend())));
+    }
+    if (!std::ranges::equal(plan.header().device_uuid, first.header().device_uuid)) {
+      refuse("the device of plan 0", "was recorded on another one");
+    }
+  }
+}
+
 Chain::Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps)
     : plans_(std::move(plans)), steps_(steps) {
-  if (plans_.empty()) throw Error(ErrorKind::kPlan, "chain: expected at least one plan, got none");
-  if (steps_ < 1) throw Error(ErrorKind::kPlan, "chain: expected at least one step, got 0");
+  std::vector<std::shared_ptr<const Plan>> unbound;
+  for (const auto& plan : plans_) unbound.push_back(plan->shared_plan());
+  check_together(unbound, steps_);
   for (size_t i = 0; i < plans_.size(); ++i) {
-    const Plan& plan = plans_[i]->plan();
-    const std::string where = cat("chain: plan ", i, " (", plan.kernel_name(), "): ");
-    if (plan.header().steps < steps_) {
-      throw Error(ErrorKind::kPlan,
-                  cat(where, "expected to cover ", steps_, " steps, covers ", plan.header().steps));
-    }
-    if (plan.backend() != backend()) {
-      throw Error(ErrorKind::kPlan, cat(where, "expected the ", backend_name(backend()),
-                                        " backend, got ", backend_name(plan.backend())));
-    }
-    if (!(plans_[i]->device() == device())) {
-      throw Error(ErrorKind::kPlan, cat(where, "expected operands on ", device_name(device()),
-                                        ", got ", device_name(plans_[i]->device())));
-    }
+    if (plans_[i]->device() == device()) continue;
+    throw Error(ErrorKind::kPlan,
+                cat("chain: plan ", i, " (", unbound[i]->kernel_name(), "): expected operands on ",
+                    device_name(device()), ", got ", device_name(plans_[i]->device())));
   }
 }
 

@@ -7,9 +7,13 @@
 
 namespace sdm::plancap {
 
+// Throws kPlan for no plan, no step, plans of two backends or devices, or more steps than a plan
+// covers.
+void check_together(std::span<const std::shared_ptr<const Plan>> plans, uint32_t steps);
+
 class Chain {
  public:
-  // Throws kPlan for no plan, plans of two backends or devices, or more steps than a plan covers.
+  // Throws kPlan for plans that do not belong together or operands on two devices.
   Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps);
 
   std::span<const std::shared_ptr<const BoundPlan>> plans() const { return plans_; }

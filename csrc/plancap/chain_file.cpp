@@ -40,6 +40,7 @@ void check_header(const ChainHeader& header, std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode_chain(std::span<const std::shared_ptr<const Plan>> plans,
                                     uint32_t steps) {
+  check_together(plans, steps);
   ChainHeader header{};
   header.magic = kChainMagic;
   header.version = kFormatVersion;
@@ -92,6 +93,7 @@ DecodedChain decode_chain(std::span<const std::byte> bytes) {
     next += entry.size;
   }
   SDM_CHAIN_CHECK(next == bytes.size(), next, "bytes after the last plan");
+  check_together(chain.plans, chain.steps);
   return chain;
 }
 

@@ -136,7 +136,9 @@ const KernelInfo* check_kernel(const PlanHeader& header) {
 }
 
 void check_field(const FieldRecord& record, const FieldInfo& info, size_t index, size_t byte) {
-  const bool same = std::strncmp(record.name, info.name, sizeof(record.name)) == 0 &&
+  char name[sizeof(record.name)] = {};
+  std::strncpy(name, info.name, sizeof(name) - 1);
+  const bool same = std::memcmp(record.name, name, sizeof(name)) == 0 &&
                     record.offset == info.offset && record.size == info.size &&
                     record.type == uint8_t(info.type) && is_zero(record.reserved);
   SDM_PLAN_CHECK(same, byte, "field ", index, " is not this build's '", info.name, "'");

@@ -85,8 +85,13 @@ void ParamView::range(const char* field, int64_t value, int64_t lowest, int64_t 
   expect(false, field, cat(lowest, "..", highest), std::to_string(value));
 }
 
-void ParamView::reach_bytes(const char* field, Access access, uint32_t align,
-                            uint64_t bytes) const {
+void ParamView::dtype(const char* field, Dtype expected) const {
+  const RelocRecord* reloc = find_reloc(field);
+  if (!reloc || reloc->dtype == uint8_t(expected)) return;
+  expect(false, field, dtype_name(expected), dtype_name(static_cast<Dtype>(reloc->dtype)));
+}
+
+void ParamView::inside(const char* field, Access access, uint32_t align, uint64_t bytes) const {
   const RelocRecord* reloc = find_reloc(field);
   if (!reloc) return expect(bytes == 0, field, cat("an operand of ", bytes, " bytes"), "none");
   const auto wanted = static_cast<uint8_t>(access);
@@ -105,6 +110,15 @@ void ParamView::reach_bytes(const char* field, Access access, uint32_t align,
   }
 }
 
+void ParamView::reach_bytes(const char* field, Access access, uint32_t align,
+                            uint64_t bytes) const {
+  const RelocRecord* reloc = find_reloc(field);
+  if (reloc && (reloc->step_bytes != 0 || reloc->step_stride != 0)) {
+    expect(false, field, "no share of one step", cat(reloc->step_bytes, " bytes a step"));
+  }
+  inside(field, access, align, bytes);
+}
+
 void ParamView::share_bytes(const char* field, Access access, uint32_t align, uint64_t bytes,
                             uint64_t stride, int64_t step) const {
   const RelocRecord* reloc = find_reloc(field);
@@ -114,7 +128,7 @@ void ParamView::share_bytes(const char* field, Access access, uint32_t align, ui
   }
   constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   const uint64_t before = volume({step, static_cast<int64_t>(std::min(stride, kMost))});
-  reach_bytes(field, access, align, before > kTooMuch - bytes ? kTooMuch : before + bytes);
+  inside(field, access, align, before > kTooMuch - bytes ? kTooMuch : before + bytes);
 }
 
 void check_param_block(const Plan& plan) {

@@ -39,14 +39,18 @@ class ParamView {
   // The bytes of the field's operand from its address on; 0 when it has none.
   uint64_t extent(const char* field) const;
 
-  // Throws kPlan unless the field's operand may be used so and holds `count` elements of T.
+  // Throws kPlan unless the field's operand has this dtype.
+  void dtype(const char* field, Dtype expected) const;
+
+  // Throws kPlan unless the field's operand may be used so, holds `count` elements of T, and was
+  // recorded as one that any step may touch anywhere.
   template <typename T>
   void reach(const char* field, Access access, uint64_t count) const {
     reach_bytes(field, access, alignof(T), bytes_of<T>(count));
   }
 
-  // reach for an operand of which every step touches `count` elements, one share after the other:
-  // exactly what was recorded, and up to `step` inside the operand.
+  // The same for an operand of which every step touches `count` elements, one share after the
+  // other: exactly what was recorded, and up to `step` inside the operand.
   template <typename T>
   void share(const char* field, Access access, uint64_t count, int64_t step) const {
     share_bytes(field, access, alignof(T), bytes_of<T>(count), bytes_of<T>(count), step);
@@ -67,6 +71,7 @@ class ParamView {
     return count >> 63 ? count : volume({sizeof(T), static_cast<int64_t>(count)});
   }
   const RelocRecord* find_reloc(const char* field) const;
+  void inside(const char* field, Access access, uint32_t align, uint64_t bytes) const;
 
   const Plan& plan_;
   std::span<const std::byte> block_;

@@ -14,6 +14,7 @@ uint64_t check_row_operand(const ParamView& view, const char* field, const char*
   view.range(type_field, int64_t{static_cast<int32_t>(type)},
              int64_t{static_cast<int32_t>(RowType::kFloat32)},
              int64_t{static_cast<int32_t>(RowType::kBFloat16)});
+  view.dtype(field, type == RowType::kFloat32 ? Dtype::kFloat32 : Dtype::kBFloat16);
   const auto element = static_cast<uint32_t>(row_bytes(type, 1));
   const auto row = static_cast<uint64_t>(row_bytes(type, hd));
   view.reach_bytes(field, access, element, row);

@@ -8,7 +8,6 @@
 namespace sdm {
 
 using plancap::Access;
-using plancap::LaunchConfig;
 using plancap::Operand;
 using plancap::PatchKind;
 
@@ -134,12 +133,6 @@ Operand whole(const char* name, const TensorRef& tensor, Access access) {
   operand.access = access;
   operand.align = dtype_bytes(tensor.dtype);
   return operand;
-}
-
-LaunchConfig host_config(bool empty) {
-  LaunchConfig config;
-  config.grid.x = empty ? 0 : 1;
-  return config;
 }
 
 }  // namespace sdm

@@ -67,7 +67,4 @@ plancap::Operand record_operand(const char* field, const char* name, const Tenso
 // An operand of which any step may touch any part.
 plancap::Operand whole(const char* name, const TensorRef& tensor, plancap::Access access);
 
-// A launch on the host backend: one "block", or none for an empty problem.
-plancap::LaunchConfig host_config(bool empty);
-
 }  // namespace sdm

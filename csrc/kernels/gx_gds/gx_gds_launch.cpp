@@ -1,5 +1,6 @@
 #include "kernels/common/step_launch.h"
 #include "kernels/gx_gds/gx_gds.h"
+#include "kernels/gx_gds/gx_gds_geometry.h"
 
 namespace sdm {
 namespace {
@@ -93,7 +94,13 @@ void gx_gds(plancap::Sink& sink, const GxGdsArgs& args) {
                      per_step("gy", args.gy, Access::kRead, all_steps),
                      record_operand("records", "qrec", args.qrec, all_steps),
                      planes_operand("dq", args.dq, sizes.hd, all_steps)};
-  launch.config = host_config(false);
+
+  // Choose.
+  if (sink.target().backend == plancap::Backend::kCuda) {
+    use_geometry(launch, gx_gds_geometry(sink.target(), params), args.pdl);
+  }
+
+  // Launch.
   sink.launch(launch);
 }
 

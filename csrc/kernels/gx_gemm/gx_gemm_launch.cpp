@@ -1,5 +1,6 @@
 #include "kernels/common/step_launch.h"
 #include "kernels/gx_gemm/gx_gemm.h"
+#include "kernels/gx_gemm/gx_gemm_geometry.h"
 
 namespace sdm {
 namespace {
@@ -70,7 +71,13 @@ void gx_gemm(plancap::Sink& sink, const GxGemmArgs& args) {
   launch.operands = {per_step("d_u", args.d_u, Access::kReadWrite, all_steps),
                      per_step("x", args.x, Access::kRead, all_steps),
                      per_step("d_dv", args.d_dv, Access::kRead, all_steps)};
-  launch.config = host_config(false);
+
+  // Choose.
+  if (sink.target().backend == plancap::Backend::kCuda) {
+    use_geometry(launch, gx_gemm_geometry(sink.target(), params), args.pdl);
+  }
+
+  // Launch.
   sink.launch(launch);
 }
 

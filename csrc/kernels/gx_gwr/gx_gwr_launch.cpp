@@ -1,5 +1,6 @@
 #include "kernels/common/step_launch.h"
 #include "kernels/gx_gwr/gx_gwr.h"
+#include "kernels/gx_gwr/gx_gwr_geometry.h"
 
 namespace sdm {
 namespace {
@@ -99,7 +100,13 @@ void gx_gwr(plancap::Sink& sink, const GxGwrArgs& args) {
                      per_step("slots", args.slots, Access::kRead, all_steps),
                      per_step("d_dv", args.d_dv, Access::kWrite, all_steps),
                      planes_operand("dpd", args.dpd, sizes.hd, all_steps)};
-  launch.config = host_config(false);
+
+  // Choose.
+  if (sink.target().backend == plancap::Backend::kCuda) {
+    use_geometry(launch, gx_gwr_geometry(sink.target(), params), args.pdl);
+  }
+
+  // Launch.
   sink.launch(launch);
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/common/step_launch.h"
 #include "kernels/gx_pa2/gx_pa2.h"
+#include "kernels/gx_pa2/gx_pa2_geometry.h"
 
 namespace sdm {
 namespace {
@@ -105,14 +106,20 @@ void gx_pa2(plancap::Sink& sink, const GxPa2Args& args) {
   // Fill.
   const GxPa2Params params = fill(args, sizes, range.first_run);
 
-  // Launch.
+  // Describe.
   plancap::Launch launch;
   launch.kernel = &gx_pa2_info();
   launch.params = &params;
   launch.steps = range.steps;
   launch.patches = std::move(range.patches);
   launch.operands = operands(args, sizes);
-  launch.config = host_config(false);
+
+  // Choose.
+  if (sink.target().backend == plancap::Backend::kCuda) {
+    use_geometry(launch, gx_pa2_geometry(sink.target(), params), args.pdl);
+  }
+
+  // Launch.
   sink.launch(launch);
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/common/ordered_math.h"
 #include "kernels/common/step_launch.h"
 #include "kernels/plane_reduce/plane_reduce.h"
+#include "kernels/plane_reduce/plane_reduce_geometry.h"
 
 namespace sdm {
 namespace {
@@ -97,14 +98,20 @@ void plane_reduce(plancap::Sink& sink, const PlaneReduceArgs& args) {
   params.num_parallel = static_cast<int32_t>(args.num_parallel);
   params.chunk_size = static_cast<int32_t>(args.chunk_size);
 
-  // Launch.
+  // Describe.
   plancap::Launch launch;
   launch.kernel = &plane_reduce_info();
   launch.params = &params;
   launch.operands = {whole("planes", args.planes, Access::kRead),
                      whole("out", args.out, Access::kWrite)};
   if (args.factor) launch.operands.push_back(whole("factor", *args.factor, Access::kRead));
-  launch.config = host_config(false);
+
+  // Choose.
+  if (sink.target().backend == plancap::Backend::kCuda) {
+    use_geometry(launch, plane_reduce_geometry(params), false);
+  }
+
+  // Launch.
   sink.launch(launch);
 }
 

@@ -3,6 +3,7 @@
 // it an image that holds nothing but the portable PTX.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>

@@ -1,0 +1,111 @@
+// gx_gds on the device: one team per group of read records and column slice, rows fetched ahead of
+// the arithmetic through a ring of asynchronous copies (DESIGN.md).
+//
+// operand   written in the chain by   loaded
+// records   nothing                   before the wait, L1
+// gy        nothing                   after the wait, L1
+// grad      gx_pa2, gx_gds            after the wait, L2, ring
+// bank      gx_pa2                    after the wait, L2, ring
+#pragma once
+#include "kernels/common/group_walk.cuh"
+#include "kernels/common/pdl.cuh"
+#include "kernels/common/thread_ring.cuh"
+#include "kernels/gx_gds/gx_gds_params.h"
+#include "kernels/gx_gds/gx_gds_ring.h"
+
+namespace sdm {
+
+template <RowType kBank, RowType kGrad, int kCols>
+__device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
+  constexpr RowType kFloats = kBank == kAnyRow ? kAnyRow : RowType::kFloat32;
+  using GradRaw = RawPiece<kGrad, kCols>;
+  using BankRaw = RawPiece<kBank, kCols>;
+  char* shared = ptx::dynamic_shared();
+  const ThreadRing<GradRaw, kGdsThreads> grad_ring(shared);
+  const ThreadRing<BankRaw, kGdsThreads> bank_ring(shared += gds_grad_bytes(kGrad, kCols));
+  auto* list = reinterpret_cast<GroupHead*>(shared += gds_bank_bytes(kBank, kCols)) +
+               threadIdx.x / kLanes * kLanes;
+
+  // Place: the block's stream and slices, the warp's tile of positions, the thread's columns.
+  const int64_t chunk = int64_t{params.step} * params.num_parallel + blockIdx.x;
+  const RecordTile tile(params.chunk_size * params.num_reads, kGdsWarps);
+  const Record* records = params.records + chunk * tile.entries;
+  const Team<kCols> team(params.hd, static_cast<int32_t>(blockIdx.y));
+  const int64_t first_token = chunk * params.chunk_size;
+
+  const int32_t groups =
+      list_groups(list, records, tile, team.lane, [](const Record&, int32_t) { return 0; });
+  const ThreadRows<kGrad, kCols> grad(params.grad, {params.grad_type}, 0, params.hd, team.columns);
+  const ThreadRows<kBank, kCols> bank(params.bank, {params.bank_type}, 0, params.hd, team.columns);
+  const ThreadRows<kFloats, kCols> gy(params.gy, {RowType::kFloat32}, first_token, params.hd,
+                                      team.columns);
+
+  const auto fetch = [&](int32_t slot, int32_t group) {
+    if (group < groups && list[group].row >= 0) {
+      grad.fetch(grad_ring[slot], list[group].row, 1.0f);
+      bank.fetch(bank_ring[slot], list[group].row, 1.0f);
+    }
+    ptx::copy_commit();
+  };
+
+  // Fill the ring. Both rows are written by the kernels before this one.
+  const int32_t streams = team.two_streams ? 2 : 1;
+#pragma unroll 1
+  for (int32_t slot = 0; slot < kGdsDepth; ++slot) {
+    grad.clear_unused(grad_ring[slot]);
+    bank.clear_unused(bank_ring[slot]);
+  }
+  pdl_wait();
+  pdl_trigger();
+#pragma unroll 1
+  for (int32_t slot = 0; slot < kGdsDepth; ++slot) fetch(slot, slot * streams + team.stream);
+
+  float* dq = params.dq + team.slice * params.plane_stride + first_token * params.num_reads;
+  const auto write = [&](uint32_t word, float dot) {
+    const int32_t to = record_token(word) * params.num_reads + record_index(word);
+    dq[to] = record_invalid(word) ? 0.0f : dot;
+  };
+
+  // Groups, one a round for each stream of the warp.
+  for (int32_t round = 0; round * streams < groups; ++round) {
+    const int32_t slot = round % kGdsDepth;
+    const int32_t group = round * streams + team.stream;
+    const bool live = group < groups;
+    const GroupHead head = read_head(list + (live ? group : 0));
+
+    // FIRST: both rows, the sum's first link, the dot <gy, bank row>.
+    float x[kCols], g[kCols], m[kCols], acc[kCols];
+    const auto x_raw = gy.load_cached(record_token(head.word));
+    ptx::copy_wait<kGdsDepth - 1>();
+    const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[slot]);
+    const auto m_raw = read_bits<sizeof(BankRaw)>(bank_ring[slot]);
+    decode<kFloats, kCols>(x_raw, 1.0f, x);
+    decode<kGrad, kCols>(g_raw, 1.0f, g);
+    decode<kBank, kCols>(m_raw, 1.0f, m);
+    const float partial = partial_dot<kCols>(x, m);
+#pragma unroll
+    for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
+
+    // The slot is read: fetch the group kGdsDepth rounds further on.
+    fetch(slot, group + kGdsDepth * streams);
+
+    const float dot = team_sum<kCols>(partial);
+    if (live && team.member == 0) write(head.word, dot);
+
+    // The entries up to LAST.
+    float decay = 0.0f;  // read records have none
+    GroupRest<kCols> rest{records, tile.entries, head.position + 1,
+                          live && !record_last(head.word)};
+    rest.follow(team, gy, m, acc, decay,
+                [&](const Record& entry, float other) { write(entry.word, other); });
+
+    // LAST: the grad row with the readings' gradient added.
+    if (live && head.row >= 0) {
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) acc[c] = plus(g[c], acc[c]);
+      grad.store(head.row, encode<kGrad, kCols>(acc));
+    }
+  }
+}
+
+}  // namespace sdm

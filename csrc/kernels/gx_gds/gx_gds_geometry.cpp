@@ -1,0 +1,33 @@
+#include "kernels/gx_gds/gx_gds_geometry.h"
+
+#include "kernels/gx_gds/gx_gds_ring.h"
+
+namespace sdm {
+namespace {
+
+constexpr int32_t kBlocksPerSm = 2;  // of 8 warps: 64 KiB of rows in flight per SM
+
+}  // namespace
+
+StepGeometry gx_gds_geometry(const plancap::Target& target, const GxGdsParams& params) {
+  const RowType bank = params.bank_type, grad = params.grad_type;
+  const StoredRows rows[] = {{"grad", params.grad, grad},
+                             {"bank", params.bank, bank},
+                             {"gy", params.gy, RowType::kFloat32}};
+  const bool narrow = bank == RowType::kBFloat16 || grad == RowType::kBFloat16;
+  const int32_t columns = piece_columns(params.hd, narrow ? 8 : 4, rows);
+
+  StepGeometry geometry;
+  geometry.entry = entry_name("gx_gds", {bank, grad}, columns);
+  geometry.config.grid =
+      record_grid({params.hd, columns, params.num_parallel, params.chunk_size * params.num_reads,
+                   kGdsWarps, kBlocksPerSm},
+                  target.sm_count);
+  geometry.config.block.x = kGdsThreads;
+  geometry.config.shared_bytes = columns == 0 ? gds_shared_bytes(kAnyRow, kAnyRow, kLaneColumns)
+                                              : gds_shared_bytes(bank, grad, columns);
+  geometry.alignments = piece_alignments(rows, columns);
+  return geometry;
+}
+
+}  // namespace sdm

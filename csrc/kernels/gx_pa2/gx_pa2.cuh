@@ -1,0 +1,164 @@
+// gx_pa2 on the device: one team per group of records and column slice, rows fetched ahead of the
+// arithmetic through a ring of asynchronous copies (DESIGN.md).
+//
+// operand   written in the chain by   loaded
+// records   nothing                   before the wait, L1
+// bpre      nothing                   before the wait
+// snap      nothing                   before the wait, ring
+// scales    nothing                   before the wait, ring
+// beta      nothing                   after the wait
+// d_u       gx_gemm                   after the wait, L1 (no SM has read this step's rows before)
+// grad      gx_pa2, gx_gds            after the wait, L2, ring
+// bank      gx_pa2                    never (stored only)
+#pragma once
+#include "kernels/common/group_walk.cuh"
+#include "kernels/common/pdl.cuh"
+#include "kernels/common/thread_ring.cuh"
+#include "kernels/gx_pa2/gx_pa2_params.h"
+#include "kernels/gx_pa2/gx_pa2_ring.h"
+
+namespace sdm {
+
+template <RowType kBank, RowType kSnap, RowType kGrad, int kCols>
+__device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
+  constexpr bool kAny = kBank == kAnyRow;
+  constexpr RowType kFloats = kAny ? kAnyRow : RowType::kFloat32;
+  constexpr bool kScaled = is_quantized(kSnap);
+  using GradRaw = RawPiece<kGrad, kCols>;
+  using SnapRaw = RawPiece<kSnap, kCols>;
+  char* shared = ptx::dynamic_shared();
+  const ThreadRing<GradRaw, kPa2Threads> grad_ring(shared);
+  const ThreadRing<SnapRaw, kPa2Threads> snap_ring(shared += pa2_grad_bytes(kGrad, kCols));
+  auto* list = reinterpret_cast<GroupHead*>(shared += pa2_snap_bytes(kSnap, kCols)) +
+               threadIdx.x / kLanes * kLanes;
+  const ThreadRing<float, kPa2Threads> scale_ring(shared += group_list_bytes(kPa2Warps));
+
+  // Place: the block's stream and slices, the warp's tile of positions, the thread's columns.
+  const auto stream = static_cast<int32_t>(blockIdx.x);
+  const int64_t chunk = int64_t{params.step} * params.num_parallel + stream;
+  const RecordTile tile(params.chunk_size * params.num_writes, kPa2Warps);
+  const Record* records = params.records + chunk * tile.entries;
+  const Team<kCols> team(params.hd, static_cast<int32_t>(blockIdx.y));
+  const int64_t first_token = chunk * params.chunk_size;
+
+  // The tile's groups. Dense snapshot rows are counted from the block of 32 records, per-entry
+  // ones from the chunk.
+  const bool dense = params.snap_step_rows == 0;
+  int64_t first_snap = params.step * params.snap_step_rows + int64_t{stream} * tile.entries;
+  if (dense) {
+    const int32_t blocks = (tile.entries + kLanes - 1) / kLanes + 1;
+    first_snap = chunk * tile.entries;
+    if (tile.first < tile.entries) first_snap += params.bpre[chunk * blocks + tile.block()];
+  }
+  const int32_t groups =
+      list_groups(list, records, tile, team.lane, [&](const Record& record, int32_t groups_before) {
+        return dense ? groups_before
+                     : record_token(record.word) * params.num_writes + record_index(record.word);
+      });
+
+  const ThreadRows<kSnap, kCols> snap(params.snap, {params.snap_type, params.bank_type}, first_snap,
+                                      params.hd, team.columns);
+  const ThreadRows<kGrad, kCols> grad(params.grad, {params.grad_type}, 0, params.hd, team.columns);
+  const ThreadRows<kBank, kCols> bank(params.bank, {params.bank_type}, 0, params.hd, team.columns);
+  const ThreadRows<kFloats, kCols> d_u(params.d_u, {RowType::kFloat32}, first_token, params.hd,
+                                       team.columns);
+
+  const auto fetch_snap = [&](int32_t slot, int32_t group) {
+    if (group >= groups || list[group].row < 0) return;
+    const int32_t row = list[group].snap_row;
+    float scale = 1.0f;
+    if constexpr (kScaled) {
+      ptx::copy_async<4>(scale_ring[slot], params.scales + first_snap + row);
+    } else if constexpr (kAny) {
+      if (params.scales != nullptr) scale = params.scales[first_snap + row];
+    }
+    snap.fetch(snap_ring[slot], row, scale);
+  };
+  const auto fetch_grad = [&](int32_t slot, int32_t group) {
+    if (group < groups && list[group].row >= 0) {
+      grad.fetch(grad_ring[slot], list[group].row, 1.0f);
+    }
+    ptx::copy_commit();
+  };
+
+  // Fill the ring: snapshots before the wait, grad rows after it.
+  const int32_t streams = team.two_streams ? 2 : 1;
+#pragma unroll 1
+  for (int32_t slot = 0; slot < kPa2Depth; ++slot) {
+    grad.clear_unused(grad_ring[slot]);
+    snap.clear_unused(snap_ring[slot]);
+    fetch_snap(slot, slot * streams + team.stream);
+  }
+  pdl_wait();
+  pdl_trigger();
+#pragma unroll 1
+  for (int32_t slot = 0; slot < kPa2Depth; ++slot) fetch_grad(slot, slot * streams + team.stream);
+
+  // Where the entries' dots go; a single slice is its own sum and takes its factor here.
+  const bool one_slice = num_slices(params.hd) == 1;
+  const int64_t plane = team.slice * params.plane_stride + first_token * params.num_writes;
+  const auto write = [&](uint32_t word, float decay, float eff, float gdot) {
+    const int32_t token = record_token(word);
+    const int32_t to = token * params.num_writes + record_index(word);
+    if (one_slice) {
+      eff = times(-params.beta[first_token + token], eff);
+      gdot = times(decay, gdot);
+    }
+    const bool padding = record_invalid(word);
+    params.out_eff[plane + to] = padding ? 0.0f : eff;
+    params.out_g[plane + to] = padding ? 0.0f : gdot;
+  };
+
+  // Groups, one a round for each stream of the warp.
+  for (int32_t round = 0; round * streams < groups; ++round) {
+    const int32_t slot = round % kPa2Depth;
+    const int32_t group = round * streams + team.stream;
+    const bool live = group < groups;
+    const GroupHead head = read_head(list + (live ? group : 0));
+
+    // FIRST: both rows, the chain's first link, the dots <d_u, m> and <g, m>.
+    float x[kCols], g[kCols], m[kCols], acc[kCols];
+    const auto x_raw = d_u.load_cached(record_token(head.word));
+    ptx::copy_wait<kPa2Depth - 1>();
+    const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[slot]);
+    const auto m_raw = read_bits<sizeof(SnapRaw)>(snap_ring[slot]);
+    float scale = 1.0f;
+    if constexpr (kScaled) scale = *scale_ring[slot];
+    decode<kFloats, kCols>(x_raw, 1.0f, x);
+    decode<kGrad, kCols>(g_raw, 1.0f, g);
+    decode<kSnap, kCols, kBank>(m_raw, scale, m);
+    float dots[2] = {partial_dot<kCols>(x, m), partial_dot<kCols>(g, m)};
+#pragma unroll
+    for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
+
+    // The slot is read: fetch the group kPa2Depth rounds further on.
+    fetch_snap(slot, group + kPa2Depth * streams);
+    fetch_grad(slot, group + kPa2Depth * streams);
+
+    const float own = team_sums<kCols, 2>(dots, team.member);
+    const float other = __shfl_xor_sync(kFullWarp, own, 1);
+    const float gdot = team.member % 2 == 0 ? other : own;
+    if (live && team.member == 0) write(head.word, head.decay, own, gdot);
+
+    // The entries up to LAST.
+    float decay = head.decay;
+    GroupRest<kCols> rest{records, tile.entries, head.position + 1,
+                          live && !record_last(head.word)};
+    rest.follow(team, d_u, m, acc, decay,
+                [&](const Record& entry, float eff) { write(entry.word, entry.decay, eff, gdot); });
+
+    // LAST: the grad row advanced, the bank row restored.
+    if (live && head.row >= 0) {
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) acc[c] = fused(g[c], decay, acc[c]);
+      grad.store(head.row, encode<kGrad, kCols>(acc));
+      if constexpr (kSnap == kBank) {
+        bank.store(head.row, m_raw);
+      } else {
+        bank.store(head.row, encode<kBank, kCols>(m));
+      }
+    }
+  }
+}
+
+}  // namespace sdm

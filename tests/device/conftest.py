@@ -1,0 +1,8 @@
+"""Device tests draw their operands as the host twins' tests do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))

@@ -1,0 +1,86 @@
+// Enough of CUDA C++ to compile the step kernels for the CPU: every thread of a block is a fiber,
+// warp collectives and block barriers are where fibers wait for each other. Included before
+// everything else (g++ -include); kernels/common/ptx.cuh beside it takes the real one's place.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+struct uint3 {
+  uint32_t x, y, z;
+};
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+namespace emulation {
+
+struct Position {
+  uint3 thread, block, block_size, grid_size;
+};
+const Position& position();
+
+// Every lane of the warp gives one word and gets the words of all 32. `what` names the collective:
+// lanes of a warp that meet in different ones are an error.
+const uint32_t* exchange(uint32_t word, const char* what);
+void block_barrier();
+
+}  // namespace emulation
+
+#define threadIdx (::emulation::position().thread)
+#define blockIdx (::emulation::position().block)
+#define blockDim (::emulation::position().block_size)
+#define gridDim (::emulation::position().grid_size)
+
+using std::max;
+using std::min;
+
+inline uint32_t __float_as_uint(float value) { return std::bit_cast<uint32_t>(value); }
+inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline int __popc(uint32_t bits) { return std::popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+
+inline void __syncthreads() { ::emulation::block_barrier(); }
+inline void __syncwarp() { ::emulation::exchange(0, "__syncwarp"); }
+
+template <typename T>
+T __shfl_sync(uint32_t, T value, int lane) {
+  static_assert(sizeof(T) == 4);
+  const uint32_t word = ::emulation::exchange(std::bit_cast<uint32_t>(value), "__shfl_sync")[lane];
+  return std::bit_cast<T>(word);
+}
+template <typename T>
+T __shfl_xor_sync(uint32_t, T value, int distance) {
+  static_assert(sizeof(T) == 4);
+  const int lane = static_cast<int>(threadIdx.x % 32) ^ distance;
+  const uint32_t word =
+      ::emulation::exchange(std::bit_cast<uint32_t>(value), "__shfl_xor_sync")[lane];
+  return std::bit_cast<T>(word);
+}
+inline uint32_t __ballot_sync(uint32_t, bool vote) {
+  const uint32_t* votes = ::emulation::exchange(vote, "__ballot_sync");
+  uint32_t ballot = 0;
+  for (int lane = 0; lane < 32; ++lane) ballot |= votes[lane] << lane;
+  return ballot;
+}
+inline bool __any_sync(uint32_t mask, bool vote) { return __ballot_sync(mask, vote) != 0; }

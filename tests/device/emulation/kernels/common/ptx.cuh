@@ -1,0 +1,49 @@
+// The CPU's stand-in for kernels/common/ptx.cuh. Asynchronous copies happen as late as the kernel's
+// waits allow: data that was not waited for is not there.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/common/bf16.h"
+
+namespace emulation {
+
+char* dynamic_shared();
+void copy_later(void* to, const void* from, size_t bytes);
+void commit_copies();
+void finish_copies(size_t pending_groups);
+void check_alignment(const void* address, size_t bytes);
+
+}  // namespace emulation
+
+namespace sdm::ptx {
+
+inline char* dynamic_shared() { return ::emulation::dynamic_shared(); }
+
+template <int kBytes>
+void copy_async(void* shared, const void* global) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  ::emulation::check_alignment(shared, kBytes);
+  ::emulation::check_alignment(global, kBytes);
+  ::emulation::copy_later(shared, global, kBytes);
+}
+inline void copy_commit() { ::emulation::commit_copies(); }
+template <int kPending>
+void copy_wait() {
+  ::emulation::finish_copies(kPending);
+}
+
+template <typename T>
+T load_l2(const T* from) {
+  ::emulation::check_alignment(from, sizeof(T));
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+inline uint32_t pack_bf16(float low, float high) {
+  return float_to_bf16(low) | uint32_t{float_to_bf16(high)} << 16;
+}
+
+}  // namespace sdm::ptx

@@ -1,0 +1,112 @@
+// The emulation as a C library: device functions, host twins and geometries by name.
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+
+#include "emulated_kernels.h"
+#include "kernels/common/float_mode.h"
+#include "kernels/gx_gds/gx_gds.h"
+#include "kernels/gx_gds/gx_gds_geometry.h"
+#include "kernels/gx_gemm/gx_gemm.h"
+#include "kernels/gx_gemm/gx_gemm_geometry.h"
+#include "kernels/gx_gwr/gx_gwr.h"
+#include "kernels/gx_gwr/gx_gwr_geometry.h"
+#include "kernels/gx_pa2/gx_pa2.h"
+#include "kernels/gx_pa2/gx_pa2_geometry.h"
+#include "kernels/plane_reduce/plane_reduce.h"
+#include "kernels/plane_reduce/plane_reduce_geometry.h"
+#include "plancap/registry.h"
+#include "run_grid.h"
+
+namespace {
+
+std::string last_error;
+
+template <class Work>
+int guarded(const Work& work) try {
+  work();
+  return 0;
+} catch (const std::exception& error) {
+  last_error = error.what();
+  return 1;
+}
+
+const sdm::plancap::KernelInfo& find(const char* kernel) {
+  const auto* info = sdm::plancap::find_kernel(kernel);
+  if (!info) throw std::runtime_error(std::string("no kernel ") + kernel);
+  return *info;
+}
+
+sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_count) {
+  sdm::plancap::Target target;
+  target.sm_count = sm_count;
+  target.shared_bytes_optin = 232448;
+  if (kernel == "gx_gemm")
+    return gx_gemm_geometry(target, *static_cast<const sdm::GxGemmParams*>(params));
+  if (kernel == "gx_gwr")
+    return gx_gwr_geometry(target, *static_cast<const sdm::GxGwrParams*>(params));
+  if (kernel == "gx_pa2")
+    return gx_pa2_geometry(target, *static_cast<const sdm::GxPa2Params*>(params));
+  if (kernel == "gx_gds")
+    return gx_gds_geometry(target, *static_cast<const sdm::GxGdsParams*>(params));
+  return plane_reduce_geometry(*static_cast<const sdm::PlaneReduceParams*>(params));
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* emulation_error() { return last_error.c_str(); }
+
+void prepare_kernels() {
+  for (const auto* info : {&sdm::gx_gemm_info(), &sdm::gx_gwr_info(), &sdm::gx_pa2_info(),
+                           &sdm::gx_gds_info(), &sdm::plane_reduce_info()}) {
+    sdm::plancap::register_kernel(*info);
+  }
+}
+
+// sizes: the grid's x, y, z, the block's, dynamic shared bytes.
+int emulate(const char* entry, const void* params, const uint32_t sizes[7], int backwards) {
+  return guarded([&] {
+    const sdm::FloatMode mode;
+    for (const emulation::EmulatedKernel& known : emulation::kEmulatedKernels) {
+      if (std::string_view(known.entry) != entry) continue;
+      const emulation::Grid grid{sizes[0], sizes[1], sizes[2], sizes[3],
+                                 sizes[4], sizes[5], sizes[6], backwards != 0};
+      emulation::run_grid(grid, [&] { known.run(params); });
+      return;
+    }
+    throw std::runtime_error("no such device function");
+  });
+}
+
+int run_twin(const char* kernel, const void* params) {
+  return guarded([&] { find(kernel).host(params); });
+}
+
+int choose(const char* kernel, const void* params, int sm_count, char entry[96],
+           uint32_t sizes[7]) {
+  return guarded([&] {
+    const sdm::StepGeometry chosen = geometry(kernel, params, sm_count);
+    std::snprintf(entry, 96, "%s", chosen.entry.c_str());
+    const auto& [grid, block, cluster, shared_bytes, programmatic] = chosen.config;
+    const uint32_t all[] = {grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes};
+    std::copy(std::begin(all), std::end(all), sizes);
+  });
+}
+
+// Row `field` of the kernel's field table: 0 past its end.
+int kernel_field(const char* kernel, uint32_t field, const char** name, uint32_t* type,
+                 uint32_t* offset, uint32_t* block_bytes) {
+  const auto* info = sdm::plancap::find_kernel(kernel);
+  if (!info || field >= info->fields.size()) return 0;
+  *name = info->fields[field].name;
+  *type = static_cast<uint32_t>(info->fields[field].type);
+  *offset = info->fields[field].offset;
+  *block_bytes = info->param_bytes;
+  return 1;
+}
+
+}  // extern "C"

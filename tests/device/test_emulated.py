@@ -1,0 +1,187 @@
+"""The device code of the step kernels, run on the CPU, against the host twins bit for bit.
+
+Every instance that can run a case is run, in the geometry that the launcher would choose and in
+tilings that it would not, first block first and last block first.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from emulated import Launch, emulation
+from kernel_cases import BF16, E4M3, F32, INT4, ROW_TYPES, Shape
+from kernel_checks import case, copies, differing
+from step_params import block_values
+
+pytestmark = [
+    pytest.mark.skipif(
+        platform.system() != "Linux" or not shutil.which("g++"), reason="needs g++ on Linux"
+    ),
+    pytest.mark.slow,
+]
+
+GEMM_TILES = {  # rows, columns, threads, shared bytes
+    "8x16": (8, 16, 128, 6144),
+    "16x64": (16, 64, 128, 20480),
+    "32x64": (32, 64, 128, 36864),
+    "64x64": (64, 64, 128, 49152),
+    "128x128": (128, 128, 256, 65536),
+}
+NAMES = {E4M3: "fp8"}
+
+
+def fitting_columns(hd: int, wide: bool) -> list[int]:
+    """Columns per thread that rows of this width allow."""
+    slices = 1 + (hd - 1) // 128
+    quads = (hd + 3) // 4
+    width = 4 * ((quads + slices - 1) // slices)
+    return [c for c in (8, 4) if hd % c == 0 and width % c == 0 and (wide or c == 4)]
+
+
+def slice_groups(hd: int, columns: int) -> int:
+    slices = 1 + (hd - 1) // 128
+    return slices // 2 if columns == 8 and slices % 2 == 0 else slices
+
+
+def record_launches(kernel: str, types: tuple[str, ...], shape: Shape, per_token: int):
+    """gx_pa2's or gx_gds's instances with tiles of 1, 8 and 32 positions."""
+    names = [NAMES.get(t, t) for t in types]
+    columns = fitting_columns(shape.hd, BF16 in (types[0], types[-1]))
+    entries = [("_".join([kernel, *names, f"c{c}"]), c) for c in columns]
+    for entry, held in [*entries, (f"{kernel}_any", 4)]:
+        for tile in (1, 8, 32):
+            tiles = -(-shape.chunk * per_token // (8 * tile))
+            grid = (shape.streams, slice_groups(shape.hd, held), tiles)
+            shared = 4 * 256 * (2 * 4 * held + 4) + 8 * 32 * 32
+            yield Launch(entry, grid, (256, 1, 1), shared)
+
+
+def gwr_launches(grad: str, shape: Shape):
+    columns = fitting_columns(shape.hd, grad == BF16)
+    entries = [(f"gx_gwr_{grad}_c{c}", c) for c in columns]
+    for entry, held in [*entries, ("gx_gwr_any", 4)]:
+        teams = 2 if held == 8 and (1 + (shape.hd - 1) // 128) % 2 else 1
+        tokens = -(-shape.streams * shape.chunk // teams)
+        groups = slice_groups(shape.hd, held)
+        for y, z in ((1, 1), (1, 4), (4, 1), (2, 2)):
+            shared = y * z * teams * (shape.writes + 15) * 8
+            yield Launch(entry, (-(-tokens // z), -(-groups // y), 1), (32, y, z), shared)
+
+
+def gemm_launches(shape: Shape):
+    vector = shape.hd % 4 == 0 and shape.chunk % 4 == 0
+    for name in [*(GEMM_TILES if vector else []), "8x16_any", "32x64_any"]:
+        rows, columns, threads, shared = GEMM_TILES[name.removesuffix("_any")]
+        grid = (shape.streams, -(-shape.chunk // rows), -(-shape.hd // columns))
+        yield Launch(f"gx_gemm_{name}", grid, (threads, 1, 1), shared)
+
+
+def launches(kernel: str, shape: Shape):
+    bank, snap, grad = shape.types
+    if kernel == "gx_pa2":
+        return record_launches(kernel, (bank, snap, grad), shape, shape.writes)
+    if kernel == "gx_gds":
+        return record_launches(kernel, (bank, grad), shape, shape.reads)
+    return gwr_launches(grad, shape) if kernel == "gx_gwr" else gemm_launches(shape)
+
+
+def assert_same_bits(kernel: str, shape: Shape, ti: int = 0) -> None:
+    library = emulation()
+    tensors, sizes = case(kernel, shape)
+    expected = copies(tensors)
+    library.twin(kernel, block_values(kernel, expected, sizes, ti))
+    assert differing(tensors, expected) != []  # the step did something
+    chosen = library.chosen(kernel, block_values(kernel, tensors, sizes, ti), sm_count=3)
+    for number, launch in enumerate([chosen, *launches(kernel, shape)]):
+        after = copies(tensors)
+        values = block_values(kernel, after, sizes, ti)
+        library.launch(kernel, launch, values, backwards=number % 2 == 1)
+        assert differing(after, expected) == [], launch
+
+
+WIDTHS = [1, 30, 36, 77, 128, 130, 256, 1024, 1100]
+
+
+@pytest.mark.parametrize("hd", WIDTHS)
+@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gds"])
+@pytest.mark.parametrize("types", [(BF16, BF16, BF16), (BF16, BF16, F32), (F32, F32, F32)])
+def test_widths(kernel: str, types: tuple[str, str, str], hd: int) -> None:
+    assert_same_bits(kernel, Shape(hd=hd, types=types, chunk=6, hot=hd % 4 == 0, seed=hd))
+
+
+@pytest.mark.parametrize("hd", WIDTHS)
+def test_gemm_widths(hd: int) -> None:
+    assert_same_bits("gx_gemm", Shape(hd=hd, chunk=20, seed=hd))
+    assert_same_bits("gx_gemm", Shape(hd=hd, chunk=33, streams=1, seed=hd))
+
+
+@pytest.mark.parametrize("hd", [30, 36, 128, 200, 256])
+@pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
+@pytest.mark.parametrize("per_entry", [False, True])
+def test_pa2(types: tuple[str, str, str], hd: int, per_entry: bool) -> None:
+    shape = Shape(hd=hd, types=types, chunk=6, per_entry=per_entry, hot=hd % 4 == 0, seed=hd)
+    assert_same_bits("gx_pa2", shape, ti=1)
+
+
+@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("hd", [36, 128, 256])
+def test_hard_numbers(kernel: str, hd: int) -> None:
+    for seed, types in enumerate([(BF16, BF16, BF16), (F32, BF16, F32), (BF16, INT4, F32)]):
+        if kernel != "gx_gds" or types[:2] != (F32, BF16):
+            shape = Shape(hd=hd, types=types, special=True, hot=True, chunk=8, seed=seed)
+            assert_same_bits(kernel, shape)
+
+
+@pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds"])
+def test_groups_longer_than_a_block_of_records(kernel: str) -> None:
+    shape = Shape(hd=64, chunk=80, writes=2, reads=2, slots=3, repeat=True, hot=True)
+    assert_same_bits(kernel, shape)
+
+
+@pytest.mark.parametrize("writes", [1, 7, 8, 9, 16, 33])
+@pytest.mark.parametrize("grad", [BF16, F32])
+def test_numbers_of_writes(grad: str, writes: int) -> None:
+    shape = Shape(hd=128, writes=writes, slots=64, types=(BF16, BF16, grad), padding=3)
+    assert_same_bits("gx_gwr", shape, ti=1)
+
+
+def test_the_comparison_can_fail() -> None:
+    """A launch that leaves out the last tile of records differs from the twin."""
+    library = emulation()
+    shape = Shape(hd=64, chunk=16, writes=3)
+    tensors, sizes = case("gx_pa2", shape)
+    expected, after = copies(tensors), copies(tensors)
+    library.twin("gx_pa2", block_values("gx_pa2", expected, sizes, 0))
+    values = block_values("gx_pa2", after, sizes, 0)
+    whole = library.chosen("gx_pa2", values)
+    part = replace(whole, grid=(whole.grid[0] - 1, *whole.grid[1:]))
+    library.launch("gx_pa2", part, values)
+    assert {"grad", "bank", "out_eff", "out_g"} <= set(differing(after, expected))
+
+
+def test_a_wait_that_is_too_weak_is_seen() -> None:
+    """Copies happen no earlier than the waits ask: without room for the ring a launch stops."""
+    library = emulation()
+    tensors, sizes = case("gx_pa2", Shape(hd=64))
+    values = block_values("gx_pa2", tensors, sizes, 0)
+    chosen = library.chosen("gx_pa2", values)
+    short = replace(chosen, shared_bytes=chosen.shared_bytes // 4)
+    with pytest.raises(RuntimeError, match="past the block's shared memory"):
+        library.launch("gx_pa2", short, values)
+
+
+def test_misaligned_rows_take_the_element_path() -> None:
+    library = emulation()
+    tensors, sizes = case("gx_gds", Shape(hd=64))
+    flat = torch.empty(tensors["grad"].numel() + 1, dtype=tensors["grad"].dtype)
+    shifted = flat[1:].view_as(tensors["grad"])
+    shifted.copy_(tensors["grad"])
+    values = block_values("gx_gds", tensors | {"grad": shifted}, sizes, 0)
+    assert library.chosen("gx_gds", values).entry == "gx_gds_any"
+    library.launch("gx_gds", library.chosen("gx_gds", values), values)
+    library.twin("gx_gds", block_values("gx_gds", tensors, sizes, 0))
+    assert differing({"grad": shifted}, {"grad": tensors["grad"]}) == []
