@@ -1,8 +1,10 @@
 // Errors with the Python exception kind chosen where they are thrown.
 #pragma once
-#include <sstream>
+#include <charconv>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 namespace sdm {
 
@@ -23,12 +25,28 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// The parts streamed into one string: cat("expected ", 3, ", got ", n).
+inline void append(std::string& text, std::string_view part) { text += part; }
+
+template <typename T>
+  requires std::is_arithmetic_v<T>
+void append(std::string& text, T part) {
+  if constexpr (std::is_same_v<T, char>) {
+    text += part;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    text += part ? "true" : "false";
+  } else {
+    char digits[64];  // the shortest form of any double takes 24
+    text.append(digits, std::to_chars(digits, digits + sizeof(digits), part).ptr);
+  }
+}
+
+// The parts as one string: cat("expected ", 3, ", got ", n). Made without streams: those depend on
+// the process's locale, and an extension that carries its own libstdc++ may not share that state.
 template <typename... Parts>
 std::string cat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  std::string text;
+  (append(text, parts), ...);
+  return text;
 }
 
 // A caller's mistake: SDM_EXPECT(n > 0, kValue, "gx_gemm", "steps", "at least 1", n).

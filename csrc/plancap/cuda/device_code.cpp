@@ -2,8 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 
 #include "plancap/device_table.h"
 #include "plancap/error.h"
@@ -38,6 +39,18 @@ Code& code() {
   return instance;
 }
 
+// Through stdio, not streams: see cat() in error.h.
+std::vector<std::byte> read_file(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (!file) throw Error(ErrorKind::kCuda, cat("device image ", path, ": cannot be opened"));
+  std::vector<std::byte> bytes(std::filesystem::file_size(path));
+  if (std::fread(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) {
+    throw Error(ErrorKind::kCuda, cat("device image ", path, ": cannot be read"));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 const CodeEntry& find_code(std::string_view entry) {
@@ -50,12 +63,7 @@ const CodeEntry& find_code(std::string_view entry) {
 
 std::vector<std::byte> read_image(const CodeEntry& entry) {
   const std::string path = (std::filesystem::path(code().folder) / entry.file).string();
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw Error(ErrorKind::kCuda, cat("device image ", path, ": cannot be opened"));
-  std::vector<std::byte> bytes(static_cast<size_t>(file.tellg()));
-  file.seekg(0);
-  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!file) throw Error(ErrorKind::kCuda, cat("device image ", path, ": cannot be read"));
+  const std::vector<std::byte> bytes = read_file(path);
   const Sha256 hash = sha256(bytes);
   if (hash != entry.sha256) {
     throw Error(ErrorKind::kCuda,
