@@ -88,13 +88,13 @@ def _gate_gradients(
 
     kept is dpd * pd, whose sum over the slot belongs to the total's gradient.
     """
-    writes = timeline.writes
-    merged = write_log.new_zeros((2, *timeline.order.shape))
-    merged[0].scatter_(1, writes.position, write_log)
-    merged[0].scatter_(1, timeline.reads.position, read_log)
-    merged[1].scatter_(1, writes.position, kept)
-    suffix = segmented_suffix_sum(merged, timeline.stop)
+    writes, reads = timeline.writes, timeline.reads
+    log_suffix, kept_suffix = segmented_suffix_sum(torch.stack((write_log, kept)), writes.stop)
+    read_suffix = segmented_suffix_sum(read_log, reads.stop)
     # A token's gates on one slot act together: from the first of them on.
-    later = suffix[0].gather(1, writes.position.gather(1, writes.run_start))
-    total = suffix[1].gather(1, writes.position.gather(1, writes.start))
-    return later + total + d_total
+    later = log_suffix.gather(1, timeline.run_start)
+    reader = timeline.reader_start.clamp_max(read_log.shape[1] - 1)
+    seen = timeline.reader_stop > timeline.reader_start
+    readers = torch.where(seen, read_suffix.gather(1, reader), 0)
+    gradient: Tensor = later + readers + kept_suffix.gather(1, writes.start) + d_total
+    return gradient

@@ -76,6 +76,8 @@ def _check_tensors(memory: Tensor, inputs: Inputs) -> None:
             raise _type(name, "a torch.Tensor", type(x).__name__)
         if x.layout != torch.strided:
             raise _type(name, "a dense tensor", str(x.layout).removeprefix("torch."))
+        if memory.device.type not in ("cpu", "cuda"):
+            raise _value("memory", "a CPU or CUDA tensor", str(memory.device))
         if x.device != memory.device:
             raise _value(name, f"memory's device {memory.device}", str(x.device))
         index = name.endswith("_idx")
@@ -83,8 +85,6 @@ def _check_tensors(memory: Tensor, inputs: Inputs) -> None:
             raise _type(name, "int32 or int64", _describe(x))
         if not index and not x.dtype.is_floating_point:
             raise _type(name, "a floating-point dtype", _describe(x))
-    if memory.device.type not in ("cpu", "cuda"):
-        raise _value("memory", "a CPU or CUDA tensor", str(memory.device))
 
 
 def _check_options(
@@ -135,7 +135,7 @@ def _check_bank_owners(memory: Tensor, slots: int, streams: int, shared_bank: bo
                 "0",
             )
     elif shared_bank:
-        raise _value("num_memory_slots", "0 with shared_bank=True", f"{slots}")
+        raise _value("shared_bank", f"False with num_memory_slots = {slots}", "True")
     elif memory.shape[0] != streams * slots:
         raise _value(
             "memory",
@@ -160,7 +160,8 @@ def _check_shapes(memory: Tensor, inputs: Inputs, streams: int, chunk_size: int)
         ("g", inputs.g, (1, writes)),
     ):
         _check_shape(name, x, streams, tokens, widths)
-    return Geometry(streams, tokens, effective_chunk(chunk_size, tokens), writes, reads, head_dim)
+    chunk = effective_chunk(chunk_size, tokens)
+    return Geometry(streams, tokens, chunk, writes, reads, head_dim, memory.shape[0])
 
 
 def _leading(x: Tensor, name: str, streams: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.ops.chunk_matrices import unit_inverse
-from sdm_runtime.ops.forward_store import DropStore, KeepStore, Saved, Store
+from sdm_runtime.ops.forward_store import DropStore, KeepStore, Saved, SegmentResults, Store
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.pairs import pair_matrices
 from sdm_runtime.ops.quant import SnapshotFormat
@@ -15,6 +15,7 @@ from sdm_runtime.ops.segment_state import segment_state
 from sdm_runtime.ops.staging import Inputs, stage, unstage
 from sdm_runtime.ops.step_indices import step_indices
 from sdm_runtime.ops.step_loop import run_steps
+from sdm_runtime.ops.token_step import TokenStep, run_token_step
 
 
 def run_forward(
@@ -29,7 +30,7 @@ def run_forward(
     shape = (geometry.streams, geometry.tokens, geometry.head_dim)
     readings = torch.empty(shape, dtype=bank.dtype, device=bank.device)
     segments = list(geometry.segments(cuda=bank.is_cuda))
-    store: DropStore | KeepStore
+    store: Store
     if form is None:
         store = DropStore(bank, geometry, segments[0].steps)
     else:
@@ -55,18 +56,24 @@ def _run_segment(
     qx = torch.bmm(qk, x)
 
     # The steps.
-    table, layout, rows = store.buffers(segment)
+    table = store.table(segment)
     groups = write_groups(timeline.writes)
-    indices = step_indices(geometry, segment, timeline, weights, groups, layout)
-    split = (segment.steps, geometry.streams, geometry.chunk)
-    delta = table[layout.v_row :][: segment.steps * geometry.streams * geometry.chunk]
+    indices = step_indices(geometry, timeline, weights, groups, table)
     v = stage(inputs.v, geometry, segment, bank.dtype)
-    delta.copy_(v.view_as(delta))
-    x_beta = (x * chunks.beta.unsqueeze(1)).view(*split, -1)
-    out = run_steps(bank, table, layout, rows, x_beta, indices, geometry)
+    delta = table.rows[table.v_row :][: v.shape[0] * v.shape[1]].view(v.shape)
+    delta.copy_(v)
+    x_beta = x * chunks.beta.unsqueeze(1)
+    x_beta = x_beta.view(segment.steps, geometry.streams, geometry.chunk, geometry.chunk)
 
-    # What the steps did not need: readings, and the residuals after the chunk's own writes.
-    residual, old_readings = out[:, 0].flatten(0, 1), out[:, 1].flatten(0, 1)
-    u = residual * chunks.beta.unsqueeze(2)
-    unstage(torch.baddbmm(old_readings, qx, u), readings, geometry, segment)
-    store.keep(segment, a, x, qx, residual, delta.view_as(residual), timeline.order)
+    def token_by_token(step: int, rows: Tensor) -> TokenStep:
+        return run_token_step(step, bank, rows, v, state, groups, geometry)
+
+    done = run_steps(bank, table, x_beta, indices, geometry, token_by_token)
+
+    # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
+    u = done.residuals * chunks.beta.unsqueeze(2)
+    y = torch.baddbmm(done.readings, qx, u)
+    for step, tokens in done.again.items():
+        y[step * geometry.streams :][: geometry.streams] = tokens.readings
+    unstage(y, readings, geometry, segment)
+    store.keep(segment, SegmentResults(a, x, qx, done.residuals, delta, timeline.order, done.again))

@@ -40,6 +40,7 @@ class Geometry:
     writes: int
     reads: int
     head_dim: int
+    bank_rows: int
 
     @property
     def steps(self) -> int:

@@ -27,17 +27,16 @@ class LogSums(NamedTuple):
 
 def log_sums(g: Tensor, timeline: Timeline) -> LogSums:
     """Sum g [N, C, W] f32 along each slot's writes."""
-    writes, reads = timeline.writes, timeline.reads
-    steps = g.flatten(1).gather(1, writes.entry).to(torch.float64).clamp_min(_LOG_FLOOR)
-    merged = torch.zeros(timeline.order.shape, dtype=torch.float64, device=g.device)
-    merged.scatter_(1, writes.position, steps)
-    sums = segmented_cumsum(merged, timeline.start)
+    writes = timeline.writes
+    steps = g.flatten(1).gather(1, writes.entry).to(torch.float64).clamp_min_(_LOG_FLOOR)
     # A token that writes a slot twice decays it by both gates before either write.
-    write = sums.gather(1, writes.position).gather(1, writes.run_stop - 1)
+    write = segmented_cumsum(steps, writes.start).gather(1, timeline.run_stop - 1)
+    source = (timeline.source_stop - 1).clamp_min_(0)
+    seen = timeline.source_stop > timeline.source_start
     return LogSums(
         write=write,
         total=write.gather(1, writes.stop - 1),
-        read=sums.gather(1, reads.position),
+        read=torch.where(seen, write.gather(1, source), 0),
     )
 
 
@@ -47,24 +46,28 @@ def segmented_cumsum(x: Tensor, start: Tensor) -> Tensor:
     The order of additions depends on places alone, so the bits are the same on every device. Ranges
     never mix: a NaN stays in its own.
     """
-    place = torch.arange(x.shape[-1], device=x.device)
-    behind = place - start
+    behind = torch.arange(x.shape[-1], device=x.device) - start
     distance, longest = 1, _longest(behind)
     while distance < longest:
-        inside = behind[:, distance:] >= distance
         total = x.clone()
-        total[..., distance:] += torch.where(inside, x[..., :-distance], 0)
-        x = total
-        distance *= 2
+        reached = torch.where(behind[:, distance:] >= distance, x[..., :-distance], 0)
+        total[..., distance:] += reached
+        x, distance = total, 2 * distance
     return x
 
 
 def segmented_suffix_sum(x: Tensor, stop: Tensor) -> Tensor:
     """Inclusive sums of x [..., N, m] from each place to its range's stop [N, m] (exclusive)."""
-    m = x.shape[-1]
-    return segmented_cumsum(x.flip(-1), (m - stop).flip(-1)).flip(-1)
+    ahead = stop - torch.arange(1, x.shape[-1] + 1, device=x.device)
+    distance, longest = 1, _longest(ahead)
+    while distance < longest:
+        total = x.clone()
+        reached = torch.where(ahead[:, :-distance] >= distance, x[..., distance:], 0)
+        total[..., :-distance] += reached
+        x, distance = total, 2 * distance
+    return x
 
 
-def _longest(behind: Tensor) -> int:
+def _longest(others: Tensor) -> int:
     """Length of the longest range: exact on the CPU, a bound where reading it would synchronize."""
-    return int(behind.max()) + 1 if behind.device.type == "cpu" else behind.shape[1]
+    return int(others.max()) + 1 if others.device.type == "cpu" else others.shape[1]

@@ -24,20 +24,20 @@ class PairSide(NamedTuple):
 
 def pair_sides(timeline: Timeline, weights: Weights, sums: LogSums) -> tuple[PairSide, PairSide]:
     """The writes and the reads, each paired with the writes that come before them."""
-    writes, reads = timeline.writes, timeline.reads
+    writes = timeline.writes
     return (
         PairSide(
             writes,
             weights.k,
             sums.write,
-            past=(writes.start, writes.run_start),
-            future=(writes.run_stop, writes.stop),
+            past=(writes.start, timeline.run_start),
+            future=(timeline.run_stop, writes.stop),
         ),
         PairSide(
-            reads,
+            timeline.reads,
             weights.q,
             sums.read,
-            past=(reads.other_start, reads.other_stop),
-            future=(writes.other_start, writes.other_stop),
+            past=(timeline.source_start, timeline.source_stop),
+            future=(timeline.reader_start, timeline.reader_stop),
         ),
     )

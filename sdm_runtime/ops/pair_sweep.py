@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sdm_runtime.ops.log_sums import segmented_cumsum
 from sdm_runtime.ops.pair_sides import PairSide
+from sdm_runtime.ops.timeline import run_ranges
 
 
 class _Partners(NamedTuple):
@@ -92,9 +93,10 @@ def _walk_on(
 
 def _partners(side: PairSide, direction: int) -> _Partners:
     entries = side.entries
-    running = segmented_cumsum(side.weight.to(torch.float64), entries.run_start)
-    total = running.gather(1, entries.run_stop - 1)
-    next_run = entries.run_start - 1 if direction < 0 else entries.run_stop
+    run_start, run_stop = run_ranges(entries)
+    running = segmented_cumsum(side.weight.to(torch.float64), run_start)
+    total = running.gather(1, run_stop - 1)
+    next_run = run_start - 1 if direction < 0 else run_stop
     return _Partners(entries.token, side.log, total, next_run)
 
 

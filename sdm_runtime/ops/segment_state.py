@@ -33,6 +33,6 @@ def segment_state(
 ) -> SegmentState:
     """Derive a segment's state; order, the forward's sort of these chunks, saves another one."""
     chunks = stage_chunks(inputs, geometry, segment, bank_dtype)
-    timeline = build_timeline(chunks.k_rows, chunks.q_rows, chunks.valid, order)
+    timeline = build_timeline(chunks.k_rows, chunks.q_rows, chunks.valid, geometry.bank_rows, order)
     sums = log_sums(chunks.g, timeline)
     return SegmentState(segment, chunks, timeline, sums, effective_weights(chunks, timeline, sums))

@@ -1,80 +1,84 @@
 """The forward's step loop: the only part that runs once per step, so its operations are few.
 
-Per step (bf16 bank; f32 saves the last rounding): gather, widen, weighted bag sums for residual and
-readings, X * residual, weighted bag sums for the new rows, round, pick, write. Eight torch calls.
+Per step of a bf16 bank: gather, widen, weighted bag sums for residuals and old readings, X times
+the residuals, weighted bag sums for the new rows, pick, round, write: 8 torch calls. An f32 bank
+takes 7: no widening, no rounding, but its own sums for the readings. The CPU picks no rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sdm_runtime.ops.geometry import Geometry
-from sdm_runtime.ops.step_indices import StepIndices, Table
+from sdm_runtime.ops.step_indices import Bags, StepIndices
+from sdm_runtime.ops.step_table import StepTable
+from sdm_runtime.ops.token_step import TokenStep, all_finite
 
 _SUM = 0  # embedding_bag's mode
 
 
-class Rows(NamedTuple):
-    """Where the loop gathers bank rows to; step i uses rows [i * stride, + P*C*(W+R)).
+class StepResults(NamedTuple):
+    """Of a segment's G = steps * P chunks, f32."""
 
-    With a stride of P*C*W the read rows land where the next step's snapshot goes: the buffer keeps
-    the snapshots of all steps back to back, and one gather serves both.
-    """
-
-    buffer: Tensor
-    first: int
-    stride: int
+    residuals: Tensor  # [G, C, hd]: v minus the answer of the bank before the step
+    readings: Tensor  # [G, C, hd], of the bank before the step
+    again: dict[int, TokenStep]  # the steps that were run token by token
 
 
 def run_steps(
     bank: Tensor,
-    table: Tensor,
-    layout: Table,
-    rows: Rows,
+    table: StepTable,
     x_beta: Tensor,
     indices: StepIndices,
     geometry: Geometry,
-) -> Tensor:
-    """Advance the bank over a segment's steps; table's v rows become delta.
+    token_by_token: Callable[[int, Tensor], TokenStep],
+) -> StepResults:
+    """Advance the bank over a segment's steps; the table's v rows become delta.
 
-    x_beta [steps, P, C, C] f32 = X diag(beta). Returns [steps, 2, P, C, hd] f32: the residuals, and
-    the readings of the rows before each step.
+    x_beta [steps, P, C, C] f32 = X diag(beta). token_by_token(step, group rows) runs a step that is
+    not finite again, before it is written.
     """
     p, c, hd = geometry.streams, geometry.chunk, geometry.head_dim
-    scratch = table[layout.group_row : layout.zero_row]
-    deltas = table[layout.v_row : layout.group_row].view(-1, p, c, hd)
-    offsets = indices.residual_offsets
-    outs: list[Tensor] = []
-    for i, (gather, bags, weights, x, up_bags, up_weights, up_offsets, source, target) in enumerate(
-        zip(
-            indices.gather.unbind(0),
-            indices.residual_bags.unbind(0),
-            indices.residual_weights.unbind(0),
-            x_beta.unbind(0),
-            indices.update_bags.unbind(0),
-            indices.update_weights.unbind(0),
-            indices.update_offsets.unbind(0),
-            indices.update_source.unbind(0),
-            indices.update_rows.unbind(0),
-            strict=True,
+    rows, steps, tokens = table.rows, x_beta.shape[0], p * c
+    deltas = rows[table.v_row :][: steps * tokens].view(steps, p, c, hd)
+    on_cpu = bank.device.type == "cpu"
+    residuals: list[Tensor] = []
+    readings: list[Tensor] = []
+    again: dict[int, TokenStep] = {}
+    for i, x in enumerate(x_beta.unbind(0)):
+        gather = indices.gather[i]
+        before = table.step_rows(i, gather.shape[0])
+        fetched = table.fetched_rows(i, gather.shape[0])
+        torch.index_select(bank, 0, gather, out=before if fetched is None else fetched)
+        if fetched is not None:
+            before.copy_(fetched)
+        sums = _bag_sums(rows, indices.residual, i)
+        residuals.append(sums[:tokens])
+        readings.append(
+            sums[tokens:] if indices.reads is None else _bag_sums(bank, indices.reads, i)
         )
-    ):
-        begin = rows.first + i * rows.stride
-        fetched = rows.buffer[begin : begin + scratch.shape[0]]
-        torch.index_select(bank, 0, gather, out=fetched)
-        scratch.copy_(fetched)
-        out = _bag_sums(table, bags, weights, offsets)
-        torch.bmm(x, out[: p * c].view(p, c, hd), out=deltas[i])
-        new = _bag_sums(table, up_bags, up_weights, up_offsets).to(bank.dtype)
-        bank.index_copy_(0, target, new.index_select(0, source))
-        outs.append(out)
-    return torch.stack(outs).view(-1, 2, p, c, hd)
+        torch.bmm(x, residuals[i].view(p, c, hd), out=deltas[i])
+        bags = Bags(indices.update_bags, indices.update_weights, indices.update_offsets[i])
+        new = _bag_sums(rows, bags, i)
+        if indices.update_source is not None:
+            new = new.index_select(0, indices.update_source[i])
+        if on_cpu and not all_finite(residuals[i], readings[i], deltas[i]):
+            groups = before[: p * geometry.chunk_writes].view(p, geometry.chunk_writes, hd)
+            again[i] = token_by_token(i, groups)
+            deltas[i] = again[i].delta
+            new = again[i].rows
+        bank.index_copy_(0, indices.update_rows[i], new.to(bank.dtype))
+    shape = (steps * p, c, hd)
+    return StepResults(torch.stack(residuals).view(shape), torch.stack(readings).view(shape), again)
 
 
-def _bag_sums(table: Tensor, bags: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
-    """Each bag's weighted sum of table rows, in list order, f32: one reduction per element."""
-    sums: Tensor = torch.embedding_bag(table, bags, offsets, False, _SUM, False, weights)[0]
+def _bag_sums(rows: Tensor, bags: Bags, step: int) -> Tensor:
+    """Each bag's weighted sum of rows, f32, in list order: no result depends on threads."""
+    sums: Tensor = torch.embedding_bag(
+        rows, bags.rows[step], bags.offsets, False, _SUM, False, bags.weights[step]
+    )[0]
     return sums
