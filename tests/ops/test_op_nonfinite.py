@@ -1,0 +1,91 @@
+"""NaN, infinities, zeros and huge values come out where the recurrence puts them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from op_cases import DIFFERENTIABLE, Case, errors, expected, make_inputs, relative_error, run
+
+CASE = Case(T=45, S=12, W=3, R=3, hd=5, gate_per_write=True)
+_ELEMENTS = {
+    "memory": (3, 1),
+    "k_val": (0, 20, 1),
+    "v": (0, 20, 2),
+    "beta": (0, 20, 0),
+    "g": (0, 20, 0),
+    "q_val": (0, 20, 0),
+}
+
+
+def _with(name, value, case=CASE):
+    inputs = make_inputs(case)
+    inputs[name][_ELEMENTS[name]] = value
+    return inputs
+
+
+def _assert_same_places(given, wanted):
+    assert torch.equal(torch.isfinite(given), torch.isfinite(wanted))
+    finite = torch.isfinite(wanted)
+    assert relative_error(given[finite], wanted[finite]) < 1e-6
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", _ELEMENTS)
+def test_one_bad_element(name, value):
+    inputs = _with(name, value)
+    given, wanted = run(CASE, inputs), expected(CASE, inputs)
+    _assert_same_places(given.readings, wanted.readings)
+    _assert_same_places(given.advanced, wanted.advanced)
+    for leaf in DIFFERENTIABLE:
+        # The backward keeps its chunked form, which may spread a NaN but never loses one.
+        bad = ~torch.isfinite(wanted.grads[leaf])
+        assert not torch.isfinite(given.grads[leaf][bad]).any(), leaf
+    before = inputs["memory"]
+    assert torch.equal(given.restored.nan_to_num(7), before.nan_to_num(7))
+
+
+@pytest.mark.parametrize("name", ["v", "memory"])
+def test_gradients_of_a_bad_value_stay_apart(name):
+    inputs = _with(name, math.nan)
+    given, wanted = run(CASE, inputs), expected(CASE, inputs)
+    for leaf in DIFFERENTIABLE:
+        if leaf != "g":  # sums of differences over the slot: a NaN stays in its slot, in its chunk
+            _assert_same_places(given.grads[leaf], wanted.grads[leaf])
+
+
+def test_padding_takes_no_part():
+    # A NaN in the first bank row, which padding entries name.
+    case = CASE.but(T=17, S=40)
+    inputs = make_inputs(case)
+    inputs["memory"][0] = math.nan
+    for name in ("k_idx", "q_idx"):
+        inputs[name][0] = inputs[name][0].clamp_min(1)
+    inputs["k_idx"][0] = torch.rand(17, 39).argsort(-1)[:, :3] + 1
+    given = run(case, inputs)
+    for x in (given.readings, *given.grads.values()):
+        assert torch.isfinite(x).all()
+
+
+@pytest.mark.parametrize("value", [-math.inf, -1e30, -5000.0, -100.0])
+def test_decays_that_underflow(value):
+    inputs = _with("g", value)
+    inputs["g"][1] = value
+    assert max(errors(CASE, inputs).values()) < 6e-7
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_scales_far_from_one(scale):
+    inputs = make_inputs(CASE)
+    inputs["memory"] *= scale
+    inputs["v"] *= scale
+    assert max(errors(CASE, inputs).values()) < 6e-7
+
+
+@pytest.mark.parametrize("zeros", [["memory"], ["v", "memory"], ["beta"], ["k_val"], ["g"]])
+def test_zeros(zeros):
+    inputs = make_inputs(CASE)
+    for name in zeros:
+        inputs[name].zero_()
+    assert max(errors(CASE, inputs).values()) < 6e-7
