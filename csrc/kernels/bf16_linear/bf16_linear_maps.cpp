@@ -28,10 +28,11 @@ void encode_matrix(EncodeTensorMap encode, const char* operand, TensorMapBytes& 
                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return;
-  throw Error(ErrorKind::kCuda,
-              cat("[bf16_linear] ", operand, ": cuTensorMapEncodeTiled failed with error ",
-                  static_cast<int>(result), " for bfloat16 [", rows, ", ", columns,
-                  "], row stride ", row_stride, ", address ", address));
+  throw Error(
+      ErrorKind::kCuda,
+      cat("[bf16_linear] ", operand, ": cuTensorMapEncodeTiled failed with error ",
+          static_cast<int>(result), " for bfloat16 [", rows, ", ", columns, "], row stride ",
+          row_stride, ", address ", reinterpret_cast<uintptr_t>(address)));
 }
 
 }  // namespace
