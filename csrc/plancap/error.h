@@ -1,6 +1,7 @@
 // Errors with the Python exception kind chosen where they are thrown.
 #pragma once
 #include <charconv>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -38,6 +39,17 @@ void append(std::string& text, T part) {
     char digits[64];  // the shortest form of any double takes 24
     text.append(digits, std::to_chars(digits, digits + sizeof(digits), part).ptr);
   }
+}
+
+// An address, as 0x...; text pointers are text.
+template <typename T>
+  requires(std::is_pointer_v<T> &&
+           !std::is_same_v<std::remove_cv_t<std::remove_pointer_t<T>>, char>)
+void append(std::string& text, T address) {
+  char digits[2 * sizeof(address)];
+  const auto value = reinterpret_cast<uintptr_t>(address);
+  text += "0x";
+  text.append(digits, std::to_chars(digits, digits + sizeof(digits), value, 16).ptr);
 }
 
 // The parts as one string: cat("expected ", 3, ", got ", n). Made without streams: those depend on
