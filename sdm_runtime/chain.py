@@ -140,6 +140,10 @@ class StepChain:
         plans, steps = _core.decode_chain(Path(path).read_bytes())
         return cls([Plan(core) for core in plans], steps)
 
+    def unbound(self) -> StepChain:
+        """The same chain without its operands: what :meth:`load` gives after :meth:`save`."""
+        return StepChain([Plan.from_tensor(plan.tensor) for plan in self._plans], self._steps)
+
     def bind(self, **operands: torch.Tensor) -> StepChain:
         """A chain of the same plans that runs on ``operands``, given by operand name.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sdm_runtime.chain import StepChain
 
 _lock = threading.Lock()
 
@@ -25,6 +28,8 @@ class Dispatch:
 
 
 _latest: Dispatch | None = None
+_keep_chains = False
+_latest_chain: StepChain | None = None
 
 
 def record(dispatch: Dispatch) -> None:
@@ -44,3 +49,31 @@ def last_dispatch() -> dict[str, Any] | None:
     with _lock:
         latest = _latest
     return None if latest is None else asdict(latest)
+
+
+def keep_last_chain(keep: bool = True) -> None:
+    """Keep a copy of each backward's chain for :func:`last_chain`, or stop and forget it.
+
+    The copy has no operands, so it holds no memory of the training; making it takes the time of
+    encoding and decoding four plans, which is why it is off by default.
+    """
+    global _keep_chains, _latest_chain
+    with _lock:
+        _keep_chains = keep
+        _latest_chain = None
+
+
+def last_chain() -> StepChain | None:
+    """The chain of the latest backward since :func:`keep_last_chain`, unbound; None before one."""
+    with _lock:
+        return _latest_chain
+
+
+def offer_chain(chain: StepChain) -> None:
+    """Keep an unbound copy of chain if asked to."""
+    global _latest_chain
+    if not _keep_chains:
+        return
+    copy = chain.unbound()
+    with _lock:
+        _latest_chain = copy

@@ -6,7 +6,7 @@ from time import perf_counter_ns
 
 from sdm_runtime import kernels
 from sdm_runtime.chain import StepChain
-from sdm_runtime.dispatch import Dispatch, record
+from sdm_runtime.dispatch import Dispatch, offer_chain, record
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chain_operands import ChainOperands
 
@@ -71,6 +71,7 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
             plan_us=plan_us,
         )
     )
+    offer_chain(chain)
     return chain
 
 
