@@ -1,0 +1,107 @@
+"""Processes of a run: alone, or several under torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from sdm_runtime.train.config import ConfigError
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those of the run.
+
+    Attributes:
+        rank: of this process.
+        size: number of processes.
+        device: where this process computes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        """Return whether this process prints, evaluates and writes files."""
+        return self.rank == 0
+
+    def check_batch(self, batch_size: int) -> None:
+        """Raise ConfigError unless the global batch divides evenly among the processes."""
+        if batch_size % self.size:
+            raise ConfigError(
+                f"batch_size: expected a multiple of the {self.size} processes, got {batch_size}"
+            )
+
+    def rows(self, batch: Tensor) -> Tensor:
+        """Return this process's rows of a global batch [batch, ...]."""
+        return batch.chunk(self.size)[self.rank]
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Return the sum of ``value`` over the processes."""
+        if self.size > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+        return value
+
+    def wait_for_all(self) -> None:
+        """Return when every process has come here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Return the model, averaging its gradients over the processes if there are several."""
+        if self.size == 1:
+            return model
+        on_gpu = self.device.type == "cuda"
+        return DistributedDataParallel(model, device_ids=[self.device] if on_gpu else None)
+
+
+@contextmanager
+def joined(device: str) -> Iterator[World]:
+    """Join the processes that torchrun started (gloo on the CPU, nccl on GPUs), or stand alone.
+
+    Args:
+        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        ConfigError: a GPU is asked for that torch does not see.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+    if size == 1:
+        yield World(rank=0, size=1, device=chosen)
+        return
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield World(rank=dist.get_rank(), size=size, device=chosen)
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_device(name: str, local_rank: int) -> torch.device:
+    """Return the device that ``name`` means for the process ``local_rank`` of this machine."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device: expected auto, cpu, cuda or cuda:N, got {name}")
+    if device.type == "cpu":
+        return torch.device("cpu")
+    index = local_rank if device.index is None else device.index
+    if index >= torch.cuda.device_count():
+        raise ConfigError(f"device: torch sees {torch.cuda.device_count()} GPUs, not cuda:{index}")
+    return torch.device("cuda", index)

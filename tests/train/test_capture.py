@@ -1,0 +1,60 @@
+"""The seam of the captured step: warming up must leave no trace."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import torch
+
+from sdm_runtime.train.capture import captured, put_back
+from sdm_runtime.train.loop import make_step
+from sdm_runtime.train.progress import SilentProgress
+
+
+def snapshot(trainer) -> list[torch.Tensor]:
+    tensors = [p.detach() for p in trainer.model.parameters()]
+    for state in trainer.optimizer.state.values():
+        tensors += [v for v in state.values() if torch.is_tensor(v)]
+    return [t.clone() for t in tensors]
+
+
+def test_warming_up_does_not_change_the_losses(new_small_trainer, monkeypatch) -> None:
+    calls = []
+
+    def capture_step(fn, *operands, warmup: int = 3):
+        for _ in range(warmup):
+            calls.append(float(fn(*operands)))
+        return fn
+
+    stand_in = types.ModuleType("sdm_runtime.graphs")
+    stand_in.capture_step = capture_step
+    monkeypatch.setitem(sys.modules, "sdm_runtime.graphs", stand_in)
+    plain, warmed = new_small_trainer(), new_small_trainer()
+    warmed.capture = True
+    for trainer in (plain, warmed):
+        trainer.run(3, SilentProgress())
+    assert len(calls) == 3
+    assert len(set(calls)) == 3
+    assert warmed.history.losses == plain.history.losses
+
+
+def test_put_back_restores_what_was_there(new_small_trainer) -> None:
+    trainer = new_small_trainer()
+    trainer.run(2, SilentProgress())
+    before = snapshot(trainer)
+    step = make_step(trainer.model, trainer.optimizer, 1.0)
+    operands = trainer._operands(trainer.task.next_batch())
+    with put_back(trainer.model, trainer.optimizer):
+        step(*operands)
+        assert not all(map(torch.equal, before, snapshot(trainer)))
+    assert all(map(torch.equal, before, snapshot(trainer)))
+
+
+def test_captured_is_what_capture_step_returns(new_small_trainer, monkeypatch) -> None:
+    stand_in = types.ModuleType("sdm_runtime.graphs")
+    stand_in.capture_step = lambda fn, *operands: "replay"
+    monkeypatch.setitem(sys.modules, "sdm_runtime.graphs", stand_in)
+    trainer = new_small_trainer()
+    operands = trainer._operands(trainer.task.next_batch())
+    assert captured(lambda *_: None, trainer.model, trainer.optimizer, operands) == "replay"
