@@ -1,0 +1,135 @@
+"""Checkpoints: a resumed run continues bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdm_runtime.train.config import RunConfig
+from sdm_runtime.train.loop import History, Trainer
+
+FORMAT = 1
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be read or does not fit; the message names the file and the reason."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint file in memory.
+
+    Attributes:
+        path: the file.
+        config: the run's settings.
+        files: the text files of the run.
+        data_digest: hash of the data that it was trained on.
+        threads: CPU threads of the session that wrote it.
+        step: steps done.
+        content: the rest: model, optimizer, task, random states, history.
+    """
+
+    path: Path
+    config: RunConfig
+    files: list[str]
+    data_digest: str
+    threads: int
+    step: int
+    content: dict[str, Any]
+
+    @property
+    def finished(self) -> bool:
+        """Return whether all steps are done."""
+        return self.step >= self.config.steps
+
+
+def save_checkpoint(path: Path, trainer: Trainer, files: list[str], data_digest: str) -> None:
+    """Write the trainer's state; the file is replaced in one piece or not at all."""
+    values = {
+        "format": FORMAT,
+        "config": trainer.config.to_dict(),
+        "files": files,
+        "data_digest": data_digest,
+        "threads": torch.get_num_threads(),
+        "step": trainer.step,
+        "model": trainer.model.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "task": trainer.task.state(),
+        "random": _random_states(trainer.world.device),
+        "history": dataclasses.asdict(trainer.history),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".partial")
+    torch.save(values, unfinished)
+    os.replace(unfinished, path)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint file (tensors and plain data only; it cannot run code).
+
+    Raises:
+        CheckpointError: missing, damaged, or of another format.
+    """
+    _check_intact(path)
+    values = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        given = values.get("format") if isinstance(values, dict) else type(values).__name__
+        raise CheckpointError(f"{path}: expected checkpoint format {FORMAT}, got {given}")
+    return Checkpoint(
+        path=path,
+        config=RunConfig.from_dict(values.pop("config")),
+        files=values.pop("files"),
+        data_digest=values.pop("data_digest"),
+        threads=values.pop("threads"),
+        step=values.pop("step"),
+        content=values,
+    )
+
+
+def _check_intact(path: Path) -> None:
+    # torch.save writes a zip archive: every member has a checksum. Damaged bytes that reached
+    # torch.load could raise anything.
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such checkpoint") from None
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint ({error})") from error
+    if damaged is not None:
+        raise CheckpointError(f"{path}: not a readable checkpoint (checksum of {damaged})")
+
+
+def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Bring a new trainer of the same config to where the checkpoint was written."""
+    content = checkpoint.content
+    trainer.model.load_state_dict(content["model"])
+    _load_optimizer(trainer.optimizer, content["optimizer"])
+    trainer.task.restore(content["task"])
+    trainer.step = checkpoint.step
+    history = dict(content["history"])
+    history["evaluations"] = [tuple(pair) for pair in history["evaluations"]]
+    trainer.history = History(**history)
+    torch.set_rng_state(content["random"]["cpu"])
+    if trainer.world.device.type == "cuda" and content["random"]["cuda"] is not None:
+        torch.cuda.set_rng_state(content["random"]["cuda"], trainer.world.device)
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    # Loading puts new rate tensors into the groups; the shared one stays, its value is set by
+    # the next step.
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
+def _random_states(device: torch.device) -> dict[str, Any]:
+    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return {"cpu": torch.get_rng_state(), "cuda": cuda}

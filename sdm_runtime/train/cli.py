@@ -1,0 +1,170 @@
+"""The ``sdm-train`` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from rich.console import Console
+
+from sdm_runtime.errors import CudaError
+from sdm_runtime.train import options as opt
+from sdm_runtime.train.checkpoint import CheckpointError
+from sdm_runtime.train.config import DEFAULTS, ConfigError, TaskName
+from sdm_runtime.train.data import DataError
+from sdm_runtime.train.distributed import World, joined
+from sdm_runtime.train.loop import TrainingError
+from sdm_runtime.train.run_recall import MEMORY, run_recall
+from sdm_runtime.train.run_text import CHECKPOINT, run_text
+from sdm_runtime.train.session import Session, Stopped, find_checkpoint, settle_config
+
+_CALLERS_MISTAKES = (
+    ConfigError,
+    DataError,
+    CheckpointError,
+    TrainingError,
+    CudaError,
+    OSError,  # A file that cannot be written; it names the file.
+)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def train(
+    files: opt.Files = None,
+    task: opt.TaskOption = "text",
+    out: opt.Out = None,
+    resume: opt.Resume = False,
+    fresh: opt.Fresh = False,
+    checkpoint_every: opt.CheckpointEvery = 100,
+    stop_after: opt.StopAfter = None,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    capture: opt.Capture = None,
+    steps: opt.Steps = None,
+    batch_size: opt.BatchSize = None,
+    length: opt.Length = None,
+    eval_length: opt.EvalLength = None,
+    eval_every: opt.EvalEvery = None,
+    validation_fraction: opt.ValidationFraction = None,
+    seed: opt.Seed = None,
+    dim: opt.Dim = None,
+    blocks: opt.Blocks = None,
+    kernel: opt.Kernel = None,
+    memory_blocks: opt.MemoryBlocks = None,
+    memory_heads: opt.MemoryHeads = None,
+    slots: opt.Slots = None,
+    writes: opt.Writes = None,
+    reads: opt.Reads = None,
+    chunk_size: opt.ChunkSize = None,
+    learning_rate: opt.LearningRate = None,
+    warmup_steps: opt.WarmupSteps = None,
+    weight_decay: opt.WeightDecay = None,
+    clip_norm: opt.ClipNorm = None,
+    pairs: opt.Pairs = None,
+    gap: opt.Gap = None,
+    keys: opt.Keys = None,
+    values: opt.Values = None,
+) -> None:
+    """Train a small byte-level model with sparse delta memory layers.
+
+    Writes checkpoints, report.json, report.png and last_backward.chain into --out. Several
+    processes share each batch: torchrun --nproc-per-node 2 -m sdm_runtime.train
+    """
+    given = {
+        "steps": steps,
+        "batch_size": batch_size,
+        "length": length,
+        "eval_length": eval_length,
+        "eval_every": eval_every,
+        "validation_fraction": validation_fraction,
+        "seed": seed,
+        "model.dim": dim,
+        "model.blocks": blocks,
+        "model.kernel": kernel,
+        "model.memory_blocks": parse_blocks(memory_blocks),
+        "model.memory_heads": memory_heads,
+        "model.slots": slots,
+        "model.writes": writes,
+        "model.reads": reads,
+        "model.chunk_size": chunk_size,
+        "optim.learning_rate": learning_rate,
+        "optim.warmup_steps": warmup_steps,
+        "optim.weight_decay": weight_decay,
+        "optim.clip_norm": clip_norm,
+        "recall.pairs": pairs,
+        "recall.gap": gap,
+        "recall.keys": keys,
+        "recall.values": values,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    if task not in DEFAULTS:
+        raise ConfigError(f"task: expected {' or '.join(DEFAULTS)}, got {task}")
+    if resume and fresh:
+        raise ConfigError("fresh: expected without --resume, got both")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with joined(device) as world:
+        session = Session(
+            out=out or Path("runs", task),
+            console=Console(),
+            world=world,
+            resume=resume,
+            fresh=fresh,
+            checkpoint_every=checkpoint_every,
+            stop_after=stop_after,
+            capture=decide_capture(capture, world),
+        )
+        _run(session, task, changes, files or [])
+
+
+def _run(session: Session, task: TaskName, changes: dict[str, Any], files: list[Path]) -> None:
+    checkpoint = find_checkpoint(session, MEMORY if task == "recall" else CHECKPOINT)
+    start = DEFAULTS[task] if checkpoint is None else checkpoint.config
+    config = settle_config(session, start.replaced(changes), checkpoint)
+    if task == "text":
+        run_text(session, config, checkpoint, files)
+    elif files:
+        raise ConfigError(f"files: expected none for recall, got {len(files)}")
+    else:
+        run_recall(session, config, checkpoint)
+
+
+def parse_blocks(text: str | None) -> list[int] | None:
+    """Return the block numbers of a list like ``0,2``; of ``none``, an empty list."""
+    if text is None or text == "none":
+        return None if text is None else []
+    try:
+        return sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise ConfigError(f"memory_blocks: expected numbers like 0,2 or none, got {text}") from None
+
+
+def decide_capture(asked: bool | None, world: World) -> bool:
+    """Return whether to capture the step: where possible, unless said otherwise.
+
+    Raises:
+        ConfigError: asked for where it cannot be.
+    """
+    possible = world.device.type == "cuda" and world.size == 1
+    if asked and not possible:
+        raise ConfigError(
+            f"capture: expected one process on a CUDA device, got {world.size} on {world.device}"
+        )
+    return possible if asked is None else asked
+
+
+def main() -> None:
+    """Run the command; a mistake of the caller's ends it with one line and status 2."""
+    try:
+        app()
+    except Stopped as stop:
+        print(f"sdm-train: {stop}", file=sys.stderr)
+        sys.exit(130)
+    except _CALLERS_MISTAKES as error:
+        print(f"sdm-train: error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,137 @@
+"""A whole run of the text task: data, entropies, training, validation, files."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sdm_runtime.dispatch import last_dispatch
+from sdm_runtime.train.checkpoint import Checkpoint, CheckpointError
+from sdm_runtime.train.config import RunConfig
+from sdm_runtime.train.data import Corpus, load_corpus, standard_library_files
+from sdm_runtime.train.entropy import NgramEntropies, NgramModel, ngram_entropies
+from sdm_runtime.train.evaluate import Validation, validate
+from sdm_runtime.train.loop import Trainer
+from sdm_runtime.train.model import ByteModel, count_parameters
+from sdm_runtime.train.plots import plot_text
+from sdm_runtime.train.report import (
+    corpus_digest,
+    describe_corpus,
+    describe_history,
+    describe_run,
+    device_name,
+    save_last_chain,
+    write_json,
+)
+from sdm_runtime.train.session import Session, clear, new_trainer, train_model
+from sdm_runtime.train.text import TextTask
+
+CHECKPOINT = "checkpoint"
+_FILES = ("checkpoint.pt", "report.json", "report.png", "last_backward.chain")
+
+
+def run_text(
+    session: Session, config: RunConfig, checkpoint: Checkpoint | None, files: Sequence[Path]
+) -> None:
+    """Train on text files and write ``report.json``, ``report.png`` and the last chain.
+
+    Args:
+        session: where and how.
+        config: checked.
+        checkpoint: what to continue, or None.
+        files: text files; none means a resumed run's, or else the standard library's.
+
+    Raises:
+        DataError: a file cannot be used.
+        CheckpointError: the files are not those of the resumed run.
+        Stopped: the session ended early.
+        TrainingError: the loss is not finite.
+    """
+    corpus, names = _load(files, checkpoint, config)
+    if checkpoint is None:
+        clear(session, _FILES)
+    evaluated = corpus.validation.truncated(config.eval_length)
+    entropies = ngram_entropies(corpus.train, evaluated)
+    _describe_data(session, corpus, evaluated.num_bytes, entropies)
+
+    trainer = new_trainer(
+        session, config, TextTask(corpus, config), lambda: ByteModel(config.model)
+    )
+    _describe_model(session, trainer)
+    train_model(session, CHECKPOINT, trainer, checkpoint, names, corpus_digest(corpus))
+    if not session.world.is_main:
+        return
+    chain_saved = save_last_chain(session.out / "last_backward.chain")
+    validation = validate(trainer.model, evaluated, NgramModel(corpus.train), session.world.device)
+    _describe_result(session, validation, entropies)
+    plot_text(session.out / "report.png", trainer.history, entropies, validation)
+    content = describe_run(config, session.world, captured=session.capture)
+    content["data"] = describe_corpus(corpus, evaluated)
+    content["entropies"] = dataclasses.asdict(entropies)
+    content["validation"] = dataclasses.asdict(validation)
+    content["history"] = describe_history(trainer.history)
+    content["dispatch"] = _dispatch()
+    write_json(session.out / "report.json", content)
+    written = ["report.json", "report.png"] + ["last_backward.chain"] * chain_saved
+    session.say(f"wrote {', '.join(written)} and {CHECKPOINT}.pt in {session.out}")
+
+
+def _load(
+    files: Sequence[Path], checkpoint: Checkpoint | None, config: RunConfig
+) -> tuple[Corpus, list[str]]:
+    paths = list(files)
+    if not paths and checkpoint is not None:
+        paths = [Path(name) for name in checkpoint.files]
+    paths = paths or standard_library_files()
+    corpus = load_corpus(paths, config.validation_fraction)
+    if checkpoint is not None and checkpoint.data_digest != corpus_digest(corpus):
+        raise CheckpointError(f"{checkpoint.path}: the text files are not those it was trained on")
+    return corpus, [str(path.resolve()) for path in paths]
+
+
+def _describe_data(
+    session: Session, corpus: Corpus, evaluated_bytes: int, entropies: NgramEntropies
+) -> None:
+    for side, documents in (("train", corpus.train), ("validation", corpus.validation)):
+        session.say(f"{side:<11}{len(documents):6,} files {documents.num_bytes:12,} bytes")
+    session.say(f"bits per byte of the {evaluated_bytes:,} evaluated validation bytes")
+    found = entropies
+    for how, unigram, bigram in (
+        ("counted on train", found.unigram, found.bigram),
+        ("counted on those very bytes", found.unigram_in_sample, found.bigram_in_sample),
+    ):
+        session.say(f"  {how:<28} unigram {unigram:.3f}   bigram {bigram:.3f}")
+
+
+def _describe_model(session: Session, trainer: Trainer) -> None:
+    config, world = trainer.config, session.world
+    blocks = [
+        "convolution + memory" if i in config.model.memory_blocks else "convolution"
+        for i in range(config.model.blocks)
+    ]
+    session.say(
+        f"model      {count_parameters(trainer.model):,} parameters: {', '.join(blocks)}; "
+        f"{config.steps} steps of {config.batch_size} x {config.length} bytes on "
+        f"{device_name(world.device)}" + (f" x {world.size}" if world.size > 1 else "")
+    )
+
+
+def _describe_result(session: Session, validation: Validation, entropies: NgramEntropies) -> None:
+    session.say(
+        f"validation {validation.bits_per_byte:.3f} bits per byte over {validation.num_bytes:,} "
+        f"bytes (unigram {entropies.unigram:.3f}, bigram {entropies.bigram:.3f})"
+    )
+    spans = itertools.pairwise(validation.curve.edges)
+    parts = [
+        f"{first}-{end - 1}: {bits:.2f}"
+        for (first, end), bits in zip(spans, validation.curve.model, strict=True)
+    ]
+    session.say("  by position  " + "  ".join(parts))
+
+
+def _dispatch() -> dict[str, Any] | None:
+    found = last_dispatch()
+    return None if found is None else {name: str(value) for name, value in dict(found).items()}

@@ -1,0 +1,161 @@
+"""One session of a run: where its files are, and how it is started, continued and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from sdm_runtime.dispatch import keep_last_chain
+from sdm_runtime.train.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint
+from sdm_runtime.train.config import ConfigError, RunConfig, differences
+from sdm_runtime.train.distributed import World
+from sdm_runtime.train.interrupts import stop_on_signal
+from sdm_runtime.train.loop import Task, Trainer
+from sdm_runtime.train.progress import SilentProgress, make_progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Stopped(Exception):
+    """The session ended before the run did; the message says how to go on."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """How this session runs; none of it changes a number.
+
+    Attributes:
+        out: folder of the run's files.
+        console: where to print.
+        world: this process among those of the run.
+        resume: continue the run in ``out``.
+        fresh: start over even though ``out`` holds an unfinished run.
+        checkpoint_every: steps between checkpoints.
+        stop_after: stop when this many steps are done (for running in parts).
+        capture: replay the training step as a CUDA graph.
+    """
+
+    out: Path
+    console: Console
+    world: World
+    resume: bool = False
+    fresh: bool = False
+    checkpoint_every: int = 100
+    stop_after: int | None = None
+    capture: bool = False
+
+    def say(self, text: str) -> None:
+        """Print a line, once for all processes."""
+        if self.world.is_main:
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def settle_config(session: Session, given: RunConfig, checkpoint: Checkpoint | None) -> RunConfig:
+    """Return the run's config: the given one, which a resumed run's must equal.
+
+    Raises:
+        ConfigError: a setting is out of range or is not the resumed run's.
+    """
+    given.check()
+    session.world.check_batch(given.batch_size)
+    if checkpoint is not None and (wrong := differences(checkpoint.config, given)):
+        raise ConfigError(f"{checkpoint.path} was written by another config: {'; '.join(wrong)}")
+    return given
+
+
+def find_checkpoint(session: Session, name: str) -> Checkpoint | None:
+    """Return the checkpoint to continue from, or None to start at step 0.
+
+    Raises:
+        ConfigError: there is an unfinished run and it was not said what to do with it.
+        CheckpointError: ``resume`` without a readable checkpoint.
+    """
+    path = session.out / f"{name}.pt"
+    if session.resume:
+        return load_checkpoint(path)
+    if session.fresh or not path.exists():
+        return None
+    found = load_checkpoint(path)
+    if found.finished:
+        return None
+    raise ConfigError(
+        f"{session.out} holds a run at step {found.step} of {found.config.steps}: continue it with "
+        "--resume, start over with --fresh, or give another --out"
+    )
+
+
+def clear(session: Session, names: Sequence[str]) -> None:
+    """Remove the files of an earlier run, so that none is taken for this one's."""
+    session.world.wait_for_all()
+    if session.world.is_main:
+        for name in names:
+            (session.out / name).unlink(missing_ok=True)
+    session.world.wait_for_all()
+
+
+def train_model(
+    session: Session,
+    name: str,
+    trainer: Trainer,
+    checkpoint: Checkpoint | None,
+    files: list[str],
+    data_digest: str,
+) -> None:
+    """Train to the end, writing checkpoints ``<out>/<name>.pt``.
+
+    Args:
+        session: where and how.
+        name: of the checkpoint file.
+        trainer: new; brought to where ``checkpoint`` was written.
+        checkpoint: what to continue, or None.
+        files: the run's text files, kept in the checkpoint.
+        data_digest: hash of the data, kept in the checkpoint.
+
+    Raises:
+        Stopped: asked to stop before the end; the checkpoint is written.
+        TrainingError: the loss is not finite.
+    """
+    keep_last_chain(main := session.world.is_main)
+    if checkpoint is not None:
+        _warn_of_threads(session, checkpoint)
+        restore(trainer, checkpoint)
+    steps = trainer.config.steps
+    goal = steps if session.stop_after is None else min(steps, session.stop_after)
+    path = session.out / f"{name}.pt"
+    progress = (
+        make_progress(session.console, steps, trainer.step, trainer.history)
+        if main
+        else SilentProgress()
+    )
+    with stop_on_signal() as stop, progress:
+        while trainer.step < goal and not stop.requested:
+            every = session.checkpoint_every
+            until = min(goal, (trainer.step // every + 1) * every)
+            trainer.run(until, progress, lambda: stop.requested)
+            if main:
+                save_checkpoint(path, trainer, files, data_digest)
+    if trainer.step < steps:
+        raise Stopped(f"stopped at step {trainer.step} of {steps}; continue with --resume")
+
+
+def new_trainer(
+    session: Session, config: RunConfig, task: Task, build: Callable[[], nn.Module]
+) -> Trainer:
+    """Return a trainer of ``build()``, whose initial weights depend on the config's seed alone."""
+    torch.manual_seed(config.seed)
+    return Trainer(config, build(), task, session.world, capture=session.capture)
+
+
+def _warn_of_threads(session: Session, checkpoint: Checkpoint) -> None:
+    threads = torch.get_num_threads()
+    if session.world.device.type == "cpu" and threads != checkpoint.threads:
+        session.say(
+            f"note: the run was on {checkpoint.threads} threads and continues on {threads}: "
+            "torch's sums may differ in the last bit"
+        )

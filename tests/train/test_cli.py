@@ -1,0 +1,243 @@
+"""The ``sdm-train`` command from end to end, small."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from sdm_runtime import StepChain
+from sdm_runtime.train import cli
+from sdm_runtime.train.checkpoint import load_checkpoint
+from sdm_runtime.train.loop import Trainer
+
+SIZES = [
+    "--steps",
+    "4",
+    "--batch-size",
+    "2",
+    "--length",
+    "40",
+    "--eval-length",
+    "50",
+    "--eval-every",
+    "2",
+    "--dim",
+    "16",
+    "--blocks",
+    "2",
+    "--kernel",
+    "3",
+    "--memory-blocks",
+    "1",
+    "--slots",
+    "16",
+    "--writes",
+    "2",
+    "--reads",
+    "2",
+    "--chunk-size",
+    "16",
+    "--device",
+    "cpu",
+]
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def sdm_train(monkeypatch, capfd, tmp_path: Path) -> Callable[..., Outcome]:
+    """Return a function that runs the command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["sdm-train", *map(str, words)])
+        status: int | str | None = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = end.code
+        captured = capfd.readouterr()
+        return Outcome(int(status or 0), captured.out, captured.err)
+
+    return run
+
+
+def losses(folder: Path) -> list[float]:
+    return json.loads((folder / "report.json").read_text())["history"]["losses"]
+
+
+def test_a_run_leaves_its_files(sdm_train, text_files: list[Path]) -> None:
+    done = sdm_train(*SIZES, *text_files)
+    assert done.status == 0, done.err
+    out = Path("runs/text")
+    assert {p.name for p in out.iterdir()} == {
+        "checkpoint.pt",
+        "last_backward.chain",
+        "report.json",
+        "report.png",
+    }
+    report = json.loads((out / "report.json").read_text())
+    assert len(report["history"]["losses"]) == 4
+    assert [step for step, _ in report["history"]["evaluations"]] == [2, 4]
+    assert report["data"]["train_files"] + report["data"]["validation_files"] == len(text_files)
+    assert report["validation"]["num_bytes"] == report["data"]["evaluated_bytes"]
+    assert report["dispatch"]["route"] in ("chain", "loop")
+    assert StepChain.load(out / "last_backward.chain").steps == 3
+    for shown in (
+        f"unigram {report['entropies']['unigram']:.3f}",
+        f"bigram {report['entropies']['bigram']:.3f}",
+        f"validation {report['validation']['bits_per_byte']:.3f} bits per byte",
+    ):
+        assert shown in done.out
+
+
+def test_resumed_run_equals_an_uninterrupted_one(sdm_train, text_files: list[Path]) -> None:
+    assert sdm_train(*SIZES, *text_files, "--out", "whole").status == 0
+    stopped = sdm_train(*SIZES, *text_files, "--out", "parts", "--stop-after", 3)
+    assert stopped.status == 130
+    assert "stopped at step 3 of 4; continue with --resume" in stopped.err
+    undecided = sdm_train(*SIZES, *text_files, "--out", "parts")
+    assert undecided.status == 2
+    assert "parts holds a run at step 3 of 4: continue it with --resume" in undecided.err
+    # The files and settings come from the checkpoint.
+    assert sdm_train("--out", "parts", "--resume", "--device", "cpu").status == 0
+    assert losses(Path("parts")) == losses(Path("whole"))
+    whole, parts = (load_checkpoint(Path(f, "checkpoint.pt")).content for f in ("whole", "parts"))
+    for name, value in whole["model"].items():
+        assert torch.equal(value, parts["model"][name]), name
+    assert sdm_train(*SIZES, *text_files, "--out", "other", "--seed", 1).status == 0
+    assert losses(Path("other")) != losses(Path("whole"))
+
+
+def test_resume_refuses_what_is_not_the_same_run(sdm_train, text_files: list[Path]) -> None:
+    assert sdm_train(*SIZES, *text_files, "--stop-after", 1).status == 130
+    other = sdm_train("--resume", "--dim", 32, "--device", "cpu")
+    assert other.status == 2
+    assert "was written by another config: model.dim: saved 16, given 32" in other.err
+    data = sdm_train("--resume", *text_files[1:], "--device", "cpu")
+    assert data.status == 2
+    assert "the text files are not those it was trained on" in data.err
+    text_files[0].unlink()
+    gone = sdm_train("--resume", "--device", "cpu")
+    assert gone.status == 2
+    assert f"{text_files[0]}: no such file" in gone.err
+    assert load_checkpoint(Path("runs/text/checkpoint.pt")).step == 1
+
+
+def test_signal_stops_after_the_step(sdm_train, text_files: list[Path], monkeypatch) -> None:
+    take_step = Trainer._record
+
+    def signal_at_2(self, loss, began, progress):
+        if self.step == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        take_step(self, loss, began, progress)
+
+    monkeypatch.setattr(Trainer, "_record", signal_at_2)
+    stopped = sdm_train(*SIZES, *text_files)
+    assert stopped.status == 130
+    assert "stopped at step 2 of 4" in stopped.err
+    assert load_checkpoint(Path("runs/text/checkpoint.pt")).step == 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_fresh_starts_over(sdm_train, text_files: list[Path]) -> None:
+    assert sdm_train(*SIZES, *text_files).status == 0
+    first = losses(Path("runs/text"))
+    assert sdm_train(*SIZES, *text_files, "--stop-after", 2, "--seed", 1).status == 130
+    assert not Path("runs/text/report.json").exists()
+    assert sdm_train(*SIZES, *text_files, "--fresh").status == 0
+    assert losses(Path("runs/text")) == first
+
+
+def test_without_memory_there_is_no_chain(sdm_train, text_files: list[Path]) -> None:
+    done = sdm_train(*SIZES, *text_files, "--memory-blocks", "none")
+    assert done.status == 0, done.err
+    assert not Path("runs/text/last_backward.chain").exists()
+    assert "last_backward.chain" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["missing.txt"], "missing.txt: no such file"),
+        (["--task", "nothing"], "task: expected text or recall, got nothing"),
+        (["--dim", "0"], "dim: expected at least 1, got 0"),
+        (["--slots", "1000"], "slots: expected a square number, got 1000"),
+        (["--memory-blocks", "a"], "memory_blocks: expected numbers like 0,2 or none, got a"),
+        (["--device", "tpu"], "device: expected auto, cpu, cuda or cuda:N, got tpu"),
+        (["--resume"], "runs/text/checkpoint.pt: no such checkpoint"),
+        (["--resume", "--fresh"], "fresh: expected without --resume, got both"),
+        (["--capture", "--device", "cpu"], "capture: expected one process on a CUDA device"),
+        (["--task", "recall", "a.txt"], "files: expected none for recall, got 1"),
+        (["--task", "recall", "--gap", "1"], "gap: expected at least the local window"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_get_one_line(sdm_train, words: list[str], message: str) -> None:
+    done = sdm_train(*words)
+    assert done.status == 2
+    assert done.err.startswith("sdm-train: error: ")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_unreadable_checkpoint(sdm_train, text_files: list[Path]) -> None:
+    Path("runs/text").mkdir(parents=True)
+    Path("runs/text/checkpoint.pt").write_text("not a checkpoint")
+    for words in ([], ["--resume"]):
+        done = sdm_train(*SIZES, *text_files, *words)
+        assert (done.status, done.err.count("\n")) == (2, 1)
+        assert "runs/text/checkpoint.pt: not a readable checkpoint" in done.err
+    assert sdm_train(*SIZES, *text_files, "--fresh").status == 0
+
+
+def test_folder_that_cannot_be_written(sdm_train, text_files: list[Path]) -> None:
+    Path("taken").write_text("a file")
+    done = sdm_train(*SIZES, *text_files, "--out", "taken")
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "taken" in done.err
+
+
+def test_every_option_is_documented(sdm_train) -> None:
+    shown = sdm_train("--help").out
+    assert shown.count("--") > 30
+    assert "runs/TASK" in shown
+    assert "Python's standard library" in shown
+
+
+def test_recall_trains_both_models(sdm_train) -> None:
+    words = ["--task", "recall", *SIZES, "--pairs", 3, "--gap", 8, "--keys", 6, "--values", 4]
+    stopped = sdm_train(*words, "--stop-after", 2)
+    assert "stopped at step 2 of 4" in stopped.err
+    done = sdm_train("--task", "recall", "--resume", "--device", "cpu")
+    assert done.status == 0, done.err
+    report = json.loads(Path("runs/recall/report.json").read_text())
+    assert set(report["accuracy"]) == {"with_memory", "without_memory"}
+    assert {p.name for p in Path("runs/recall").iterdir()} == {
+        "last_backward.chain",
+        "report.json",
+        "report.png",
+        "with_memory.pt",
+        "without_memory.pt",
+    }
+    for name, history in report["history"].items():
+        assert len(history["losses"]) == 4, name
+    assert "% with memory" in done.out
+    assert sdm_train(*words, "--out", "whole").status == 0
+    whole = json.loads(Path("whole/report.json").read_text())
+    for name in ("with_memory", "without_memory"):
+        assert whole["history"][name]["losses"] == report["history"][name]["losses"]
