@@ -14,9 +14,10 @@ void bind_chains(pybind11::module_& module);
 void bind_format(pybind11::module_& module);
 void bind_kernels(pybind11::module_& module);
 void bind_linear(pybind11::module_& module);
-void bind_testing(pybind11::module_& module);
 void bind_blas_gemm(pybind11::module_& module);
 void bind_graphs(pybind11::module_& module);  // nothing in a host-only build
+void bind_testing(pybind11::module_& module);
+void bind_cuda_testing(pybind11::module_& module);
 
 using BoundPlanPtr = std::shared_ptr<const plancap::BoundPlan>;
 

@@ -11,7 +11,8 @@ PYBIND11_MODULE(_core, module) {
   sdm::bindings::bind_format(module);
   sdm::bindings::bind_kernels(module);
   sdm::bindings::bind_linear(module);
-  sdm::bindings::bind_testing(module);
   sdm::bindings::bind_blas_gemm(module);
   sdm::bindings::bind_graphs(module);
+  sdm::bindings::bind_testing(module);
+  sdm::bindings::bind_cuda_testing(module);
 }

@@ -20,6 +20,9 @@ void blas_gemm(plancap::Sink& sink, const BlasGemmArgs& args);
 // Null when the call was issued on the handle's stream, else why not.
 const char* blas_gemm_call(const BlasGemmParams& params, void* handle);
 
+// Throws kPlan when a plan's numbers reach past its operands.
+void check_blas_gemm_plan(const plancap::ParamView& view);
+
 const plancap::KernelInfo& blas_gemm_info();
 
 }  // namespace sdm

@@ -10,7 +10,6 @@ namespace sdm::plancap::cuda {
 // member, function, the driver version whose signature cuda.h declares it with.
 #define SDM_CUDA_FUNCTIONS(X)                                        \
   X(init, cuInit, 2000)                                              \
-  X(driver_version, cuDriverGetVersion, 2020)                        \
   X(error_name, cuGetErrorName, 6000)                                \
   X(error_string, cuGetErrorString, 6000)                            \
   X(device_count, cuDeviceGetCount, 2000)                            \
@@ -24,14 +23,11 @@ namespace sdm::plancap::cuda {
   X(context_current, cuCtxGetCurrent, 4000)                          \
   X(context_device, cuCtxGetDevice, 2000)                            \
   X(stream_context, cuStreamGetCtx, 9020)                            \
-  X(stream_create, cuStreamCreate, 2000)                             \
-  X(stream_destroy, cuStreamDestroy, 4000)                           \
   X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, 10010) \
   X(begin_capture_to_graph, cuStreamBeginCaptureToGraph, 12030)      \
   X(capture_info, cuStreamGetCaptureInfo, 12030)                     \
   X(end_capture, cuStreamEndCapture, 10000)                          \
   X(library_load, cuLibraryLoadData, 12000)                          \
-  X(library_unload, cuLibraryUnload, 12000)                          \
   X(library_kernel, cuLibraryGetKernel, 12000)                       \
   X(kernel_function, cuKernelGetFunction, 12000)                     \
   X(kernel_attribute, cuKernelGetAttribute, 12000)                   \
@@ -47,7 +43,6 @@ namespace sdm::plancap::cuda {
   X(graph_instantiate, cuGraphInstantiateWithFlags, 11040)           \
   X(graph_exec_set_kernel, cuGraphExecKernelNodeSetParams, 12000)    \
   X(graph_exec_destroy, cuGraphExecDestroy, 10000)                   \
-  X(graph_upload, cuGraphUpload, 11010)                              \
   X(graph_launch, cuGraphLaunch, 10000)
 
 struct Driver {

@@ -1,0 +1,44 @@
+// Hooks for tests, in the submodule _core.cuda_testing. Nothing in the package calls them.
+#include "bindings/bindings.h"
+#include "plancap/sha256.h"
+#ifdef SDM_WITH_CUDA
+#include "plancap/cuda/device_code.h"
+#endif
+
+namespace py = pybind11;
+
+namespace sdm::bindings {
+namespace {
+
+#ifdef SDM_WITH_CUDA
+using Entry = std::tuple<std::string, std::string, std::string, py::bytes, bool>;
+
+// Entries are (device function, kernel, file, SHA-256 of the file, waits).
+void replace_device_code(const std::string& folder, const std::vector<Entry>& entries) {
+  std::vector<plancap::cuda::CodeEntry> code;
+  for (const auto& [name, kernel, file, hash, waits] : entries) {
+    plancap::cuda::CodeEntry entry{name, kernel, file, {}, waits};
+    const std::string bytes = hash;
+    std::copy_n(bytes.begin(), std::min(bytes.size(), entry.sha256.size()), entry.sha256.begin());
+    code.push_back(std::move(entry));
+  }
+  plancap::cuda::replace_code(folder, std::move(code));
+}
+#endif
+
+py::bytes sha256_of(const py::buffer& buffer) {
+  const plancap::Sha256 hash = plancap::sha256(from_python(buffer));
+  return py::bytes(reinterpret_cast<const char*>(hash.data()), hash.size());
+}
+
+}  // namespace
+
+void bind_cuda_testing(py::module_& module) {
+  py::module_ testing = module.def_submodule("cuda_testing", "Hooks for tests.");
+  testing.def("sha256", &sha256_of);
+#ifdef SDM_WITH_CUDA
+  testing.def("replace_device_code", &replace_device_code);
+#endif
+}
+
+}  // namespace sdm::bindings

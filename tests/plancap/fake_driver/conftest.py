@@ -1,0 +1,72 @@
+"""The fake driver as fixtures. Every file here runs in a process of its own, under
+test_under_fake_driver.py; a plain run of the test suite collects none of them."""
+
+import ctypes
+import json
+import os
+from pathlib import Path
+
+import pytest
+from forged import DEVICE_CODE, host_plan, write_image
+
+from sdm_runtime import _core
+
+FOLDER = os.environ.get("SDM_FAKE_DRIVER")
+collect_ignore_glob = [] if FOLDER else ["test_*.py"]
+
+
+class FakeDriver:
+    """The control side of the stand-in: its log, failures to inject, stream handles."""
+
+    def __init__(self, folder):
+        self.libraries = folder
+        self._handles = []
+        self._library = ctypes.CDLL(str(folder / "libcuda.so.1"))
+        self._library.fake_take_log.restype = ctypes.c_char_p
+        self._library.fake_stream.restype = ctypes.c_void_p
+        self.blas = ctypes.CDLL(str(folder / "libcublas.so.99"))
+
+    def log(self, *calls):
+        """The logged calls of these kinds (all, without any) since the last time."""
+        entries = json.loads(self._library.fake_take_log())
+        return [entry for entry in entries if not calls or entry["call"] in calls]
+
+    def declare(self, name, param_bytes, static_shared=0, max_threads=1024):
+        self._library.fake_declare(name.encode(), param_bytes, static_shared, max_threads)
+
+    def fail(self, function, result, working=0):
+        self._library.fake_fail(function.encode(), working, result)
+
+    def stream(self, device=0):
+        return self._library.fake_stream(device)
+
+    def blas_handle(self, device=0):
+        """A handle whose stream is the device's."""
+        handle = ctypes.c_void_p(self.stream(device))
+        self._handles.append(handle)  # a handle is its own address: it must stay where it is
+        return ctypes.addressof(handle)
+
+    @property
+    def context_depth(self):
+        return self._library.fake_context_depth()
+
+
+@pytest.fixture(scope="session")
+def session_driver(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("device")
+    driver = FakeDriver(Path(FOLDER))
+    entries = []
+    for name, kernel, waits in DEVICE_CODE:
+        image = write_image(folder / f"{name}.fatbin")
+        entries.append((name, kernel, f"{name}.fatbin", _core.cuda_testing.sha256(image), waits))
+        driver.declare(name, len(host_plan(kernel).params()))
+    _core.cuda_testing.replace_device_code(str(folder), entries)
+    driver.folder = folder
+    return driver
+
+
+@pytest.fixture
+def driver(session_driver):
+    session_driver.log()
+    yield session_driver
+    assert session_driver.context_depth == 0, "a context was left on the stack"

@@ -1,0 +1,110 @@
+"""The library step: the call that reaches the BLAS, in a run and in a graph."""
+
+import pytest
+import torch
+from forged import HD, STEPS, C, P, cuda_plan, gemm_tensors, operands
+
+from sdm_runtime import CudaError, _core
+
+PLAIN, TRANSPOSED = 0, 1
+
+
+def blas_plan(tensors, device=0):
+    refs = dict(operands(tensors, device))
+    return _core.plan_blas_gemm(refs["d_u"], refs["x"], refs["d_dv"], P, STEPS)
+
+
+def calls(entries):
+    return [entry["params"] for entry in entries if entry["entry"] == "cublasSgemmStridedBatched"]
+
+
+def expected_call(tensors, step):
+    """torch.baddbmm(d_u, x^T, d_dv) of a step in column-major terms."""
+    c, hd = tensors["d_u"].shape[1:]
+    d_u, x, d_dv = (hex(tensors[name][step * P].data_ptr()) for name in ("d_u", "x", "d_dv"))
+    left, right = f"{d_dv} {hd} {c * hd}", f"{x} {c} {c * c}"
+    m, n, ldc = hd, c, hd
+    if hd == 1:
+        left, right = f"{x} {c} {c * c}", f"{d_dv} 1 {c}"
+        m, n, ldc = c, 1, c
+    return f"{PLAIN} {TRANSPOSED} {m} {n} {c} 1 {left} {right} 1 {d_u} {ldc} {c * hd} {P}"
+
+
+@pytest.mark.parametrize("hd", [HD, 1])
+def test_every_step_is_torchs_call_on_its_own_pointers(driver, hd):
+    n = STEPS * P
+    tensors = {
+        "d_u": torch.zeros(n, C, hd),
+        "x": torch.zeros(n, C, C),
+        "d_dv": torch.zeros(n, C, hd),
+    }
+    chain = _core.Chain([blas_plan(tensors)], STEPS)
+    chain.run(driver.stream(), driver.blas_handle())
+    ran = calls(driver.log("launch"))
+    assert ran == [expected_call(tensors, step) for step in reversed(range(STEPS))]
+
+
+def test_the_kernel_behind_a_library_call_is_not_programmatic(driver):
+    tensors = gemm_tensors()
+    kernel = cuda_plan(driver.folder, flags=1).bind(operands(tensors))
+    chain = _core.Chain([kernel, blas_plan(tensors), kernel, kernel], STEPS)
+    assert chain.has_library_step()
+    chain.run(driver.stream(), driver.blas_handle())
+    early = ["6" in launch["attributes"] for launch in driver.log("launch")]
+    assert early == [False, False, False, True] + [True, False, False, True] * (STEPS - 1)
+
+
+def test_a_library_step_needs_a_handle(driver):
+    chain = _core.Chain([blas_plan(gemm_tensors())], STEPS)
+    with pytest.raises(
+        ValueError, match="expected a cuBLAS handle, for its library step, got none"
+    ):
+        chain.run(driver.stream())
+    with pytest.raises(ValueError, match="expected a cuBLAS handle and a stream"):
+        _core.ChainGraph(chain)
+
+
+def test_a_failing_call_names_its_status_and_place(driver):
+    chain = _core.Chain([blas_plan(gemm_tensors())], STEPS)
+    driver.blas.fake_cublas_status(13)
+    try:
+        with pytest.raises(CudaError) as raised:
+            chain.run(driver.stream(), driver.blas_handle())
+    finally:
+        driver.blas.fake_cublas_status(0)
+    assert str(raised.value) == (
+        "chain: step 2, plan 0 (blas_gemm, cublasSgemmStridedBatched): "
+        "cublasSgemmStridedBatched: CUBLAS_STATUS_EXECUTION_FAILED (13)"
+    )
+
+
+def test_a_graph_captures_the_calls_between_the_kernels(driver):
+    tensors, other = gemm_tensors(), gemm_tensors()
+    kernel = cuda_plan(driver.folder, flags=1).bind(operands(tensors))
+    chain = _core.Chain([kernel, blas_plan(tensors)], STEPS)
+    chain.run(driver.stream(), driver.blas_handle())
+    ran = [entry["params"] for entry in driver.log("launch")]
+    graph = _core.ChainGraph(chain, driver.stream(), driver.blas_handle())
+    assert graph.nodes() == STEPS
+    assert graph.programmatic_edges() == 0
+    graph.replay(driver.stream())
+    assert [entry["params"] for entry in driver.log("node")] == ran
+
+    # Rebinding builds it anew: the library's nodes are its own business.
+    kernel = cuda_plan(driver.folder, flags=1).bind(operands(other))
+    graph.rebind(
+        _core.Chain([kernel, blas_plan(other)], STEPS), driver.stream(), driver.blas_handle()
+    )
+    graph.replay(driver.stream())
+    assert calls(driver.log("node")) == [expected_call(other, s) for s in reversed(range(STEPS))]
+
+
+def test_a_failed_call_ends_the_capture(driver):
+    chain = _core.Chain([blas_plan(gemm_tensors())], STEPS)
+    driver.blas.fake_cublas_status(7)
+    try:
+        with pytest.raises(CudaError, match="CUBLAS_STATUS_INVALID_VALUE"):
+            _core.ChainGraph(chain, driver.stream(), driver.blas_handle())
+    finally:
+        driver.blas.fake_cublas_status(0)
+    _core.ChainGraph(chain, driver.stream(), driver.blas_handle())  # the stream captures again
