@@ -66,6 +66,11 @@ struct Work {
     const int32_t end = bf16_linear_first_tile(params.depth_tiles, params.split_log2, split + 1);
     num_tiles = end - first_tile;
   }
+
+  // The first column of a 64-column box of tile i.
+  __device__ int32_t column(int32_t i, uint32_t box) const {
+    return static_cast<int32_t>((first_tile + i) * C::kDepth + box * kSwizzleColumns);
+  }
 };
 
 // The ring position of tile i: stages are used in turn, and a barrier's phase flips every round.
@@ -78,48 +83,89 @@ struct RingSlot {
 };
 
 // Role: one thread streams one operand's tiles through the ring. `ring` is the operand's own ring,
-// `full` its barriers, `row0` its first row; a box is `box_rows` rows of 64 columns.
-template <typename C, typename Full>
+// `full` its barriers, `row0` its first row; a box is `box_rows` rows of 64 columns. asked(i) is
+// called when tile i has been asked for.
+template <typename C, typename Full, typename Asked>
 __device__ __forceinline__ void load_tiles(const Work<C>& work, const Barriers<C>& barriers,
                                            const Full& full, const void* map, uint32_t ring,
-                                           int32_t row0, uint32_t box_rows) {
+                                           int32_t row0, uint32_t box_rows, const Asked& asked) {
   const uint32_t box_bytes = box_rows * kSwizzleRowBytes;
   for (int32_t i = 0; i < work.num_tiles; ++i) {
     const RingSlot<C> slot(i);
     mbarrier_wait(barriers.empty(slot.stage), slot.parity ^ 1);  // the first round passes at once
     mbarrier_arrive_expect(full(slot.stage), C::kColumns * box_bytes);
     const uint32_t stage = ring + slot.stage * C::kColumns * box_bytes;
-    const auto column0 = static_cast<int32_t>((work.first_tile + i) * C::kDepth);
 #pragma unroll
     for (uint32_t box = 0; box < C::kColumns; ++box) {
-      const auto column = static_cast<int32_t>(column0 + box * kSwizzleColumns);
-      tma_load_2d(stage + box * box_bytes, map, column, row0, full(slot.stage));
+      tma_load_2d(stage + box * box_bytes, map, work.column(i, box), row0, full(slot.stage));
     }
+    asked(i);
   }
+}
+
+template <typename C>
+__device__ __forceinline__ void load_weights(const Bf16LinearParams& params, const Work<C>& work,
+                                             const Barriers<C>& barriers, uint32_t shared) {
+  const void* map = &params.weight_map;
+  tma_prefetch_map(map);
+  const auto full = [&](uint32_t stage) { return barriers.weight_full(stage); };
+  load_tiles(work, barriers, full, map, shared, work.row0, C::kRows, [&](int32_t i) {
+    // The ring is full: until the tokens come, memory may go on with what follows.
+    if (i + 1 != C::kStages) return;
+    const int32_t end = min(work.num_tiles, i + 1 + params.prefetch_tiles);
+    for (int32_t ahead = i + 1; ahead < end; ++ahead) {
+#pragma unroll
+      for (uint32_t box = 0; box < C::kColumns; ++box) {
+        tma_prefetch_2d(map, work.column(ahead, box), work.row0);
+      }
+    }
+  });
+}
+
+template <typename C>
+__device__ __forceinline__ void load_tokens(const Bf16LinearParams& params, const Work<C>& work,
+                                            const Barriers<C>& barriers, uint32_t shared) {
+  tma_prefetch_map(&params.x_map);
+  pdl_wait();
+  const int32_t trigger = max(work.num_tiles - 1 - params.trigger_lead, 0);
+  const auto full = [&](uint32_t stage) { return barriers.token_full(stage); };
+  load_tiles(work, barriers, full, &params.x_map, shared + C::kMap.token_ring, work.token0,
+             C::kTokens, [&](int32_t i) {
+               if (i == trigger) pdl_trigger();
+             });
 }
 
 template <typename C>
 using Accumulators = float[C::kRowBlocks][C::kTokens / 2];
 
-// Role: the warpgroup multiplies tile after tile, K in ascending order, and frees each stage.
+template <typename C>
+__device__ __forceinline__ void pin(Accumulators<C>& sums) {
+#pragma unroll
+  for (uint32_t block = 0; block < C::kRowBlocks; ++block) wgmma_pin(sums[block]);
+}
+
+// Role: the warpgroup multiplies tile after tile, K in ascending order. Two tiles are in the matrix
+// unit's queue at a time; a stage is freed when the tile after it has been queued.
 template <typename C>
 __device__ __forceinline__ void multiply_tiles(const Work<C>& work, const Barriers<C>& barriers,
                                                uint32_t shared, Accumulators<C>& sums) {
   for (int32_t i = 0; i < work.num_tiles; ++i) {
     const RingSlot<C> slot(i);
-    const uint64_t weights = wgmma_descriptor(shared + slot.stage * C::kMap.weight_stage);
-    const uint64_t tokens =
-        wgmma_descriptor(shared + C::kMap.token_ring + slot.stage * C::kMap.token_stage);
+    // The same in all lanes, which the shuffle tells the compiler: descriptors then stay in uniform
+    // registers, and products are issued without waiting for moves there.
+    const uint32_t stage = __shfl_sync(0xffffffffu, slot.stage, 0);
+    const uint32_t weights = wgmma_descriptor(shared + stage * C::kMap.weight_stage);
+    const uint32_t tokens =
+        wgmma_descriptor(shared + C::kMap.token_ring + stage * C::kMap.token_stage);
     mbarrier_wait(barriers.weight_full(slot.stage), slot.parity);
     mbarrier_wait(barriers.token_full(slot.stage), slot.parity);
-#pragma unroll
-    for (uint32_t b = 0; b < C::kRowBlocks; ++b) wgmma_pin(sums[b]);
+    pin<C>(sums);
     wgmma_fence();
 #pragma unroll
     for (uint32_t step = 0; step < C::kDepth / kWgmmaDepth; ++step) {
       constexpr uint32_t kSteps = kSwizzleColumns / kWgmmaDepth;
       const uint32_t box = step / kSteps, within = step % kSteps * kWgmmaDepthBytes;
-      const uint64_t b = wgmma_advance(tokens, box * C::kTokens * kSwizzleRowBytes + within);
+      const uint32_t b = wgmma_advance(tokens, box * C::kTokens * kSwizzleRowBytes + within);
 #pragma unroll
       for (uint32_t block = 0; block < C::kRowBlocks; ++block) {
         const uint32_t rows = box * C::kRows + block * kWgmmaRows;
@@ -127,27 +173,27 @@ __device__ __forceinline__ void multiply_tiles(const Work<C>& work, const Barrie
       }
     }
     wgmma_commit();
-    wgmma_wait<0>();
-#pragma unroll
-    for (uint32_t b = 0; b < C::kRowBlocks; ++b) wgmma_pin(sums[b]);
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(barriers.empty(slot.stage));
+    if (i > 0) {
+      wgmma_wait<1>();
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(barriers.empty(RingSlot<C>(i - 1).stage));
+    }
   }
+  wgmma_wait<0>();
+  pin<C>(sums);
 }
 
-// Puts the partial sums of rows r and r + 8 side by side into the exchange buffer: put(token,
-// offset in bytes within the token's line, a, b).
+// Calls put(token, offset in bytes within the token pair's line, four sums) for all of a thread's
+// sums: those of rows r and r + 8, tokens t and t + 1 (bf16_linear_place).
 template <typename C, typename Put>
-__device__ __forceinline__ void for_each_pair(const Accumulators<C>& sums, const Put& put) {
+__device__ __forceinline__ void for_each_four(const Accumulators<C>& sums, const Put& put) {
 #pragma unroll
   for (uint32_t i = 0; i < C::kTokens / 2; i += 4) {
 #pragma unroll
-    for (uint32_t e = 0; e < 2; ++e) {
-#pragma unroll
-      for (uint32_t block = 0; block < C::kRowBlocks; ++block) {
-        const uint32_t row = block * kWgmmaRows + wgmma_row(threadIdx.x, i + e);
-        put(wgmma_column(threadIdx.x, i + e), 4 * bf16_linear_place(row), sums[block][i + e],
-            sums[block][i + e + 2]);
-      }
+    for (uint32_t block = 0; block < C::kRowBlocks; ++block) {
+      const uint32_t row = block * kWgmmaRows + wgmma_row(threadIdx.x, i);
+      const float four[4] = {sums[block][i], sums[block][i + 1], sums[block][i + 2],
+                             sums[block][i + 3]};
+      put(wgmma_column(threadIdx.x, i), 4 * bf16_linear_place(row), four);
     }
   }
 }
@@ -155,10 +201,11 @@ __device__ __forceinline__ void for_each_pair(const Accumulators<C>& sums, const
 // One block for the whole depth: its sums are final, and only change hands within the block.
 template <typename C>
 __device__ __forceinline__ void keep_sums(uint32_t exchange, const Accumulators<C>& sums) {
-  for_each_pair<C>(sums, [&](uint32_t token, uint32_t place, float a, float b) {
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(exchange + 4 * token * C::kRows + place),
-                 "f"(a), "f"(b)
-                 : "memory");
+  for_each_four<C>(sums, [&](uint32_t token, uint32_t place, const float (&four)[4]) {
+    asm volatile(
+        "st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(exchange + 4 * token * C::kRows + place),
+        "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3])
+        : "memory");
   });
   asm volatile("bar.sync 1, %0;" ::"n"(kBf16LinearMathThreads) : "memory");
 }
@@ -171,10 +218,10 @@ __device__ __forceinline__ void exchange_sums(const Bf16LinearParams& params, ui
                                               uint32_t exchange, uint32_t exchanged,
                                               const Accumulators<C>& sums) {
   const uint32_t share_log2 = C::kTokensLog2 - params.split_log2;
-  for_each_pair<C>(sums, [&](uint32_t token, uint32_t place, float a, float b) {
+  for_each_four<C>(sums, [&](uint32_t token, uint32_t place, const float (&four)[4]) {
     const uint32_t owner = token >> share_log2;
     const uint32_t line = ((rank - owner) << share_log2) + token;  // rank * share + token % share
-    cluster_store_async(cluster_address(exchange + 4 * line * C::kRows + place, owner), a, b,
+    cluster_store_async(cluster_address(exchange + 4 * line * C::kRows + place, owner), four,
                         cluster_address(exchanged, owner));
   });
   mbarrier_wait_cluster(exchanged, 0);
@@ -201,8 +248,8 @@ __device__ __forceinline__ void store_pair(const Bf16LinearParams& params, uint1
   }
 }
 
-// The bias of the four rows that a thread finishes (bf16_linear_quad_row). Kept as bits until the
-// end, so that nothing waits for the loads before the product.
+// The bias of the rows r, r + 1, r + 8, r + 9 that a thread finishes. Kept as bits until the end,
+// so that nothing waits for the loads before the product.
 struct BiasBits {
   uint16_t at[4];
 };
@@ -216,43 +263,59 @@ __device__ __forceinline__ uint16_t load_coherent(const uint16_t* address) {
 
 template <typename C>
 __device__ __forceinline__ BiasBits load_bias(const Bf16LinearParams& params, int32_t row0) {
-  const uint32_t quad = threadIdx.x % (C::kRows / 4);
+  const uint32_t row = bf16_linear_unit_row(threadIdx.x % (C::kRows / 4));
   BiasBits bias{};  // zeros
   if (params.bias == nullptr) return bias;
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) {
-    const int32_t n = row0 + static_cast<int32_t>(bf16_linear_quad_row(quad, i));
+    const auto n = static_cast<int32_t>(row0 + row + i / 2 * 8 + i % 2);
     if (n < params.num_rows) bias.at[i] = load_coherent(params.bias + n);
   }
   return bias;
 }
 
-// Adds the partial sums of this block's tokens in the order of the ranks, then the bias, rounds
-// once and stores the rows and tokens that exist.
+// The sums of a unit: rows r, r + 1, r + 8, r + 9 (the index) of tokens t and t + 1.
+struct UnitSums {
+  float first[4], second[4];
+
+  __device__ void add(uint32_t place) {
+    const float4 a = load_shared_float4(place), b = load_shared_float4(place + 16);
+    first[0] += a.x, first[1] += b.x, first[2] += a.z, first[3] += b.z;
+    second[0] += a.y, second[1] += b.y, second[2] += a.w, second[3] += b.w;
+  }
+};
+
+// One token of a unit: the bias last, one rounding, the rows and tokens that exist.
+__device__ __forceinline__ void store_token(const Bf16LinearParams& params, int32_t m, int32_t n,
+                                            const float (&sums)[4], const BiasBits& bias) {
+  if (m >= params.num_tokens) return;
+  float out[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out[i] = sums[i] + bf16_to_float(bias.at[i]);
+  uint16_t* row = params.y + m * params.y_stride;
+  store_pair(params, row, n, out[0], out[1]);
+  store_pair(params, row, n + 8, out[2], out[3]);
+}
+
+// Adds the partial sums of this block's tokens in the order of the ranks and stores the results.
 template <typename C>
 __device__ __forceinline__ void finish_tokens(const Bf16LinearParams& params, const Work<C>& work,
-                                              uint32_t exchange, const BiasBits& bias_bits) {
-  constexpr uint32_t kQuads = C::kRows / 4;
-  static_assert(kBf16LinearMathThreads % kQuads == 0, "a thread must stay with its four rows");
+                                              uint32_t exchange, const BiasBits& bias) {
+  constexpr uint32_t kUnits = C::kRows / 4;  // of a pair of tokens
+  static_assert(kBf16LinearMathThreads % kUnits == 0, "a thread must stay with its four rows");
   const uint32_t share = C::kTokens >> params.split_log2;
-  const uint32_t quad = threadIdx.x % kQuads;
-  const int32_t n = work.row0 + static_cast<int32_t>(bf16_linear_quad_row(quad, 0));
-  float bias[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) bias[i] = bf16_to_float(bias_bits.at[i]);
-  for (uint32_t t = threadIdx.x / kQuads; t < share; t += kBf16LinearMathThreads / kQuads) {
+  const uint32_t unit = threadIdx.x % kUnits;
+  const auto n = static_cast<int32_t>(work.row0 + bf16_linear_unit_row(unit));
+  const uint32_t step = 2 * kBf16LinearMathThreads / kUnits;
+  for (uint32_t t = 2 * (threadIdx.x / kUnits); t < share; t += step) {
     const auto m = static_cast<int32_t>(work.token0 + work.rank * share + t);
     if (m >= params.num_tokens) break;
-    const uint32_t place = exchange + 4 * (t * C::kRows + 4 * quad);
-    float4 sum = load_shared_float4(place);
-    for (int32_t rank = 1; rank < 1 << params.split_log2; ++rank) {
-      const float4 part = load_shared_float4(place + 4 * rank * share * C::kRows);
-      sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+    UnitSums sums{};
+    for (uint32_t rank = 0; rank < 1u << params.split_log2; ++rank) {
+      sums.add(exchange + 4 * ((rank * share + t) * C::kRows + 8 * unit));
     }
-    uint16_t* row = params.y + m * params.y_stride;
-    // bf16_linear_quad_row: rows n, n + 8, n + 1, n + 9.
-    store_pair(params, row, n, sum.x + bias[0], sum.z + bias[2]);
-    store_pair(params, row, n + 8, sum.y + bias[1], sum.w + bias[3]);
+    store_token(params, m, n, sums.first, bias);
+    store_token(params, m + 1, n, sums.second, bias);
   }
 }
 
@@ -278,24 +341,12 @@ __device__ __forceinline__ void run(const Bf16LinearParams& params) {
 
   if (warp == C::kWeightWarp) {
     // Weights: nothing in flight writes them, so the ring fills while predecessors still run.
-    if (lane == 0) {
-      tma_prefetch_map(&params.weight_map);
-      load_tiles(
-          work, barriers, [&](uint32_t s) { return barriers.weight_full(s); }, &params.weight_map,
-          shared, work.row0, C::kRows);
-    }
+    if (lane == 0) load_weights(params, work, barriers, shared);
     __syncwarp();
     if (clustered) cluster_wait();
   } else if (warp == C::kTokenWarp) {
     // Tokens: a predecessor's output, and the reason to wait for it.
-    if (lane == 0) {
-      tma_prefetch_map(&params.x_map);
-      pdl_wait();
-      pdl_trigger();
-      load_tiles(
-          work, barriers, [&](uint32_t s) { return barriers.token_full(s); }, &params.x_map,
-          shared + C::kMap.token_ring, work.token0, C::kTokens);
-    }
+    if (lane == 0) load_tokens(params, work, barriers, shared);
     __syncwarp();
     if (clustered) cluster_wait();
   } else {

@@ -16,8 +16,15 @@ struct Bf16LinearOperands {
   int64_t y_stride = 0;
 };
 
+// How far a launch reaches into its neighbours' time, in depth tiles.
+struct Bf16LinearOverlap {
+  int32_t trigger_lead = 1 << 20;  // dependents start as soon as the predecessors have ended
+  int32_t prefetch_tiles = 0;      // weight tiles past the ring that go into L2 ahead of the tokens
+};
+
 inline Bf16LinearParams bf16_linear_fill(const Bf16LinearOperands& operands,
-                                         const Bf16LinearShape& shape, Bf16LinearChoice choice) {
+                                         const Bf16LinearShape& shape, Bf16LinearChoice choice,
+                                         Bf16LinearOverlap overlap = {}) {
   Bf16LinearParams params{};
   params.weight = operands.weight;
   params.x = operands.x;
@@ -35,6 +42,8 @@ inline Bf16LinearParams bf16_linear_fill(const Bf16LinearOperands& operands,
   const bool even_address = reinterpret_cast<uintptr_t>(operands.y) % 4 == 0;
   params.paired_store = even_address && operands.y_stride % 2 == 0;
   params.tactic = choice.tactic;
+  params.trigger_lead = overlap.trigger_lead;
+  params.prefetch_tiles = overlap.prefetch_tiles;
   return params;
 }
 

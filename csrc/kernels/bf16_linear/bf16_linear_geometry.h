@@ -18,7 +18,7 @@ struct Bf16LinearSharedMap {
   uint32_t weight_stage;  // bytes of one stage
   uint32_t token_stage;
   uint32_t token_ring;  // offset; the weight ring is at 0
-  uint32_t exchange;    // offset: partial sums [splits][tokens / splits][rows], f32
+  uint32_t exchange;    // offset: partial sums [splits][tokens / 2 / splits][2 * rows], f32
   uint32_t exchange_bytes;
   uint32_t barriers;  // offset: weight_full, token_full, empty [stages each], exchanged
   uint32_t total;
@@ -61,7 +61,6 @@ constexpr bool bf16_linear_tactic_valid(const Bf16LinearTactic& tactic) {
 constexpr bool bf16_linear_tactics_valid() {
   for (const Bf16LinearTactic& tactic : kBf16LinearTactics) {
     if (!bf16_linear_tactic_valid(tactic)) return false;
-    if (tactic.tokens < 1 << kBf16LinearMaxSplitLog2) return false;
   }
   return true;
 }
@@ -73,20 +72,22 @@ SDM_HD constexpr int32_t bf16_linear_first_tile(int32_t depth_tiles, int32_t spl
   return depth_tiles * rank >> split_log2;
 }
 
-// The exchange buffer interleaves rows r and r + 8 of each 16, so that one 8-byte store takes the
-// two that a thread holds: the place of row r within a token's row of the buffer.
-SDM_HD constexpr uint32_t bf16_linear_place(uint32_t row) {
-  return row / 16 * 16 + row % 8 * 2 + row / 8 % 2;
-}
+// The exchange buffer holds, for each pair of tokens t and t + 1, a line of 2 * rows floats in
+// which the four sums that a thread holds together, (r, t), (r, t + 1), (r + 8, t), (r + 8, t + 1),
+// lie together: the place in the line of those of row r (r % 16 < 8).
+SDM_HD constexpr uint32_t bf16_linear_place(uint32_t row) { return (row / 16 * 8 + row % 8) * 4; }
 
-// The row at place 4 * quad + i: two pairs of neighbours, r and r + 1 (i = 0, 2), r + 8 and r + 9.
-SDM_HD constexpr uint32_t bf16_linear_quad_row(uint32_t quad, uint32_t i) {
-  return quad / 4 * 16 + quad % 4 * 2 + i % 2 * 8 + i / 2;
+// A thread finishes the rows r, r + 1, r + 8, r + 9 of its unit: those at places 8 * unit .. + 7.
+SDM_HD constexpr uint32_t bf16_linear_unit_row(uint32_t unit) {
+  return unit / 4 * 16 + unit % 4 * 2;
 }
 
 constexpr bool bf16_linear_places_agree() {
-  for (uint32_t place = 0; place < 128; ++place) {
-    if (bf16_linear_place(bf16_linear_quad_row(place / 4, place % 4)) != place) return false;
+  for (uint32_t unit = 0; unit < 128 / 4; ++unit) {
+    const uint32_t row = bf16_linear_unit_row(unit);
+    if (bf16_linear_place(row) != 8 * unit || bf16_linear_place(row + 1) != 8 * unit + 4) {
+      return false;
+    }
   }
   return true;
 }

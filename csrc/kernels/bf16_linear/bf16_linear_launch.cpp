@@ -22,6 +22,7 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(Bf16LinearParams, num_tokens),    SDM_FIELD(Bf16LinearParams, depth),
     SDM_FIELD(Bf16LinearParams, depth_tiles),   SDM_FIELD(Bf16LinearParams, split_log2),
     SDM_FIELD(Bf16LinearParams, paired_store),  SDM_FIELD(Bf16LinearParams, tactic),
+    SDM_FIELD(Bf16LinearParams, trigger_lead),  SDM_FIELD(Bf16LinearParams, prefetch_tiles),
 };
 
 // A [rows, K] operand that the copy engine can read.
@@ -68,11 +69,12 @@ Bf16LinearChoice choose(const plancap::Target& target, const Bf16LinearArgs& arg
   const Bf16LinearChoice choice = *args.choice;
   SDM_EXPECT(choice.tactic >= 0 && choice.tactic < kNumBf16LinearTactics, kValue, kName, "tactic",
              cat("0..", kNumBf16LinearTactics - 1), choice.tactic);
-  SDM_EXPECT(choice.split_log2 >= 0 && choice.split_log2 <= kBf16LinearMaxSplitLog2 &&
-                 bf16_linear_split_fits(shape, choice),
-             kValue, kName, "split_log2",
-             cat("0..", kBf16LinearMaxSplitLog2, " with a depth tile for each split"),
-             choice.split_log2);
+  SDM_EXPECT(
+      choice.split_log2 >= 0 && choice.split_log2 <= kBf16LinearMaxSplitLog2 &&
+          bf16_linear_split_fits(shape, choice),
+      kValue, kName, "split_log2",
+      cat("0..", kBf16LinearMaxSplitLog2, " with a depth tile and two tokens for each split"),
+      choice.split_log2);
   return choice;
 }
 

@@ -37,7 +37,9 @@ Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice c
 }
 
 bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
-  return ceil_div(shape.depth, kBf16LinearTactics[choice.tactic].depth) >= 1 << choice.split_log2;
+  const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
+  const int64_t splits = 1 << choice.split_log2;
+  return splits <= ceil_div(shape.depth, tactic.depth) && 2 * splits <= tactic.tokens;
 }
 
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count) {

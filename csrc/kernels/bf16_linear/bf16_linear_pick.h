@@ -36,7 +36,7 @@ Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice c
 // splits with which the grid is one wave of one block per SM. K at least 1.
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count);
 
-// Whether a split has work for each of its blocks.
+// Whether a split has depth and tokens for each of its blocks.
 bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choice);
 
 // The device function of a tactic: "bf16_linear_r64_t8_k128_s6".

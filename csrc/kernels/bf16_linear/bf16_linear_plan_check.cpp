@@ -22,6 +22,8 @@ void check_sizes(const ParamView& view, const Bf16LinearParams& params) {
   view.expect(params.depth % 8 == 0, "depth", "a multiple of 8", cat(params.depth));
   view.range("tactic", params.tactic, 0, kNumBf16LinearTactics - 1);
   view.range("split_log2", params.split_log2, 0, kBf16LinearMaxSplitLog2);
+  view.range("trigger_lead", params.trigger_lead, 0, kMaxInt32);
+  view.range("prefetch_tiles", params.prefetch_tiles, 0, 1 << 20);
   view.range("paired_store", params.paired_store, 0, params.y_stride % 2 == 0);
 }
 
@@ -36,8 +38,8 @@ void check_matrix(const ParamView& view, const char* field, const char* stride_f
 void check_geometry(const ParamView& view, const Bf16LinearParams& params,
                     const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
-  view.expect(bf16_linear_split_fits(shape, choice), "split_log2", "a depth tile for each split",
-              cat(choice.split_log2));
+  view.expect(bf16_linear_split_fits(shape, choice), "split_log2",
+              "a depth tile and two tokens for each split", cat(choice.split_log2));
   const Bf16LinearParams filled = bf16_linear_fill({}, shape, choice);
   view.range("depth_tiles", params.depth_tiles, filled.depth_tiles, filled.depth_tiles);
   const Bf16LinearGrid grid = bf16_linear_grid(shape, choice);

@@ -13,16 +13,30 @@ struct Bf16LinearTactic {
 };
 
 inline constexpr Bf16LinearTactic kBf16LinearTactics[] = {
-    Bf16LinearTactic{64, 8, 128, 6},   Bf16LinearTactic{64, 16, 128, 5},
-    Bf16LinearTactic{64, 32, 128, 4},  Bf16LinearTactic{64, 64, 64, 5},
-    Bf16LinearTactic{64, 128, 64, 8},  Bf16LinearTactic{128, 8, 64, 5},
-    Bf16LinearTactic{128, 16, 64, 5},  Bf16LinearTactic{128, 32, 64, 4},
-    Bf16LinearTactic{128, 64, 64, 3},  Bf16LinearTactic{128, 128, 64, 5},
-    Bf16LinearTactic{64, 8, 128, 11},  Bf16LinearTactic{128, 8, 128, 6},
-    Bf16LinearTactic{128, 32, 128, 4}, Bf16LinearTactic{128, 64, 64, 8},
+    // Two blocks an SM: the next launch of a chain fills its ring beside this one's.
+    Bf16LinearTactic{64, 8, 128, 6},
+    Bf16LinearTactic{64, 16, 128, 5},
+    Bf16LinearTactic{64, 32, 128, 4},
+    Bf16LinearTactic{64, 64, 64, 5},
+    Bf16LinearTactic{128, 8, 128, 3},
+    Bf16LinearTactic{128, 16, 64, 5},
+    Bf16LinearTactic{128, 32, 64, 4},
+    Bf16LinearTactic{128, 64, 64, 3},
+    // One block an SM, with as deep a ring as fits.
+    Bf16LinearTactic{64, 8, 128, 11},
+    Bf16LinearTactic{64, 16, 128, 10},
+    Bf16LinearTactic{64, 32, 128, 8},
+    Bf16LinearTactic{64, 64, 128, 6},
+    Bf16LinearTactic{64, 128, 64, 8},
+    Bf16LinearTactic{128, 8, 128, 6},
+    Bf16LinearTactic{128, 16, 128, 5},
+    Bf16LinearTactic{128, 32, 128, 5},
+    Bf16LinearTactic{128, 64, 128, 4},
+    Bf16LinearTactic{128, 128, 64, 5},
 };
 
-// Up to 2^3 blocks, a cluster, share an output tile's depth: 8 is the portable cluster size.
+// Up to 2^3 blocks, a cluster, share an output tile's depth: 8 is the portable cluster size. A
+// block finishes at least a pair of tokens, so there are at most tokens / 2 of them.
 inline constexpr int32_t kBf16LinearMaxSplitLog2 = 3;
 
 }  // namespace sdm

@@ -33,14 +33,15 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t shared, uint32_t ra
   return address;
 }
 
-// Two floats into a block's shared memory; its mbarrier counts the 8 bytes when they are there.
+// Four floats into a block's shared memory; its mbarrier counts the 16 bytes when they are there.
 // Both addresses are cluster-wide ones of the same block.
-__device__ __forceinline__ void cluster_store_async(uint32_t address, float a, float b,
+__device__ __forceinline__ void cluster_store_async(uint32_t address, const float (&v)[4],
                                                     uint32_t barrier) {
   asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
-          address),
-      "r"(__float_as_uint(a)), "r"(__float_as_uint(b)), "r"(barrier)
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(address),
+      "r"(__float_as_uint(v[0])), "r"(__float_as_uint(v[1])), "r"(__float_as_uint(v[2])),
+      "r"(__float_as_uint(v[3])), "r"(barrier)
       : "memory");
 }
 

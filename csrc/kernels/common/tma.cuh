@@ -20,4 +20,12 @@ __device__ __forceinline__ void tma_load_2d(uint32_t shared, const void* map, in
       : "memory");
 }
 
+// Brings the same box into L2 alone.
+__device__ __forceinline__ void tma_prefetch_2d(const void* map, int32_t column, int32_t row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(
+                   reinterpret_cast<uint64_t>(map)),
+               "r"(column), "r"(row)
+               : "memory");
+}
+
 }  // namespace sdm

@@ -21,24 +21,25 @@ SDM_HD constexpr uint32_t swizzle_128b(uint32_t address) {
   return address ^ (address >> 3 & 0x70u);
 }
 
-// The matrix descriptor of a tile whose first row starts at `address`: the start, the distance of
-// eight-row groups (both in units of 16 bytes), and layout 1, the 128-byte swizzle. The leading
-// offset has no meaning in this layout; the base offset is 0 because patterns are aligned.
-SDM_HD constexpr uint64_t wgmma_descriptor(uint32_t address) {
-  return uint64_t{(address & 0x3ffffu) >> 4} | uint64_t{1} << 16 |
-         uint64_t{kSwizzlePatternBytes >> 4} << 32 | uint64_t{1} << 62;
+// The matrix descriptor of a tile whose first row starts at `address`. The low word: the start in
+// units of 16 bytes, and a leading offset that has no meaning in this layout. The high word: the
+// distance of eight-row groups in the same units, a base offset of 0 because patterns are aligned,
+// and layout 1, the 128-byte swizzle. Only the low word depends on the address.
+SDM_HD constexpr uint32_t wgmma_descriptor(uint32_t address) {
+  return (address & 0x3ffffu) >> 4 | 1u << 16;
 }
+inline constexpr uint32_t kWgmmaDescriptorHigh = kSwizzlePatternBytes >> 4 | 1u << 30;
 
 // The descriptor `bytes` further on (a multiple of 16 below 256 KiB: no carry out of the start).
-SDM_HD constexpr uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes) {
+SDM_HD constexpr uint32_t wgmma_advance(uint32_t descriptor, uint32_t bytes) {
   return descriptor + (bytes >> 4);
 }
 
 // The address from which the matrix unit reads element (row, k) of an operand, from the descriptor
 // alone: the emulation that the checks below compare with the copy engine's rule.
-constexpr uint32_t wgmma_element_address(uint64_t descriptor, uint32_t row, uint32_t k) {
-  const auto start = static_cast<uint32_t>(descriptor & 0x3fff) << 4;
-  const auto group_bytes = static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4;
+constexpr uint32_t wgmma_element_address(uint32_t descriptor, uint32_t row, uint32_t k) {
+  const uint32_t start = (descriptor & 0x3fff) << 4;
+  const uint32_t group_bytes = (kWgmmaDescriptorHigh & 0x3fff) << 4;
   return swizzle_128b(start + row / 8 * group_bytes + row % 8 * kSwizzleRowBytes + 2 * k);
 }
 
@@ -47,7 +48,7 @@ constexpr bool wgmma_reads_what_tma_wrote(uint32_t address, uint32_t rows) {
   for (uint32_t row = 0; row < rows; ++row) {
     for (uint32_t column = 0; column < kSwizzleColumns; ++column) {
       const uint32_t written = address + swizzle_128b(row * kSwizzleRowBytes + 2 * column);
-      const uint64_t step =
+      const uint32_t step =
           wgmma_advance(wgmma_descriptor(address), column / kWgmmaDepth * kWgmmaDepthBytes);
       if (wgmma_element_address(step, row, column % kWgmmaDepth) != written) return false;
     }

@@ -44,8 +44,9 @@ Kernels::Kernels(const std::string& folder) {
 }
 
 void Kernels::launch(cudaStream_t stream, const Bf16LinearOperands& operands,
-                     const Bf16LinearShape& shape, Bf16LinearChoice choice, bool pdl) const {
-  Bf16LinearParams params = bf16_linear_fill(operands, shape, choice);
+                     const Bf16LinearShape& shape, Bf16LinearChoice choice, bool pdl,
+                     Bf16LinearOverlap overlap) const {
+  Bf16LinearParams params = bf16_linear_fill(operands, shape, choice, overlap);
   bf16_linear_encode_maps(encode_, params);
   const Bf16LinearGrid grid = bf16_linear_grid(shape, choice);
   cudaLaunchAttribute attributes[2];
@@ -70,6 +71,30 @@ void Kernels::launch(cudaStream_t stream, const Bf16LinearOperands& operands,
   if (error == cudaSuccess) return;
   std::printf("launch of %s: %s\n", describe(shape, choice).c_str(), cudaGetErrorString(error));
   std::exit(2);
+}
+
+void Kernels::print_capacity() const {
+  std::printf("resident blocks by cluster size 1..8:\n");
+  for (int32_t tactic = 0; tactic < kNumBf16LinearTactics; ++tactic) {
+    std::printf("  %-32s", bf16_linear_entry(kBf16LinearTactics[tactic]).c_str());
+    for (unsigned size = 1; size <= 8; ++size) {
+      cudaLaunchAttribute attribute;
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim = {size, 1, 1};
+      cudaLaunchConfig_t config{};
+      config.gridDim = {size * 132, 1, 1};
+      config.blockDim = {kBf16LinearThreads, 1, 1};
+      config.dynamicSmemBytes = bf16_linear_shared_map(kBf16LinearTactics[tactic]).total;
+      config.attrs = &attribute;
+      config.numAttrs = 1;
+      int clusters = 0;
+      const cudaError_t error =
+          cudaOccupancyMaxActiveClusters(&clusters, kernels_[tactic], &config);
+      std::printf(" %5d", error == cudaSuccess ? clusters * int(size) : -1);
+      cudaGetLastError();
+    }
+    std::printf("\n");
+  }
 }
 
 std::vector<Bf16LinearChoice> all_choices(const Bf16LinearShape& shape) {

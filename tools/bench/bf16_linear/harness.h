@@ -53,7 +53,10 @@ class Kernels {
 
   // Fills, encodes the maps and launches on the stream. pdl: programmatic stream serialization.
   void launch(cudaStream_t stream, const Bf16LinearOperands& operands, const Bf16LinearShape& shape,
-              Bf16LinearChoice choice, bool pdl) const;
+              Bf16LinearChoice choice, bool pdl, Bf16LinearOverlap overlap = {}) const;
+
+  // How many blocks run at once, by tactic and cluster size.
+  void print_capacity() const;
 
  private:
   std::vector<const void*> kernels_;

@@ -1,6 +1,5 @@
 // Microseconds a call: graphs of launches over rotating, cold weights, with and without PDL.
 #include <algorithm>
-#include <cmath>
 
 #include "harness.h"
 
@@ -12,7 +11,8 @@ constexpr int kMinLaunches = 32, kReplays = 9;
 
 // Median microseconds a launch over the replays of one graph.
 double time_graph(const Kernels& kernels, const Bf16LinearOperands& operands,
-                  const Bf16LinearShape& shape, Bf16LinearChoice choice, bool pdl) {
+                  const Bf16LinearShape& shape, Bf16LinearChoice choice, bool pdl,
+                  Bf16LinearOverlap overlap) {
   cudaStream_t stream;
   cudaGraph_t graph;
   cudaGraphExec_t exec;
@@ -25,7 +25,7 @@ double time_graph(const Kernels& kernels, const Bf16LinearOperands& operands,
     Bf16LinearOperands in = operands;
     in.weight += weight * (i % copies);
     in.y += i % 2 * shape.num_tokens * shape.num_rows;
-    kernels.launch(stream, in, shape, choice, pdl);
+    kernels.launch(stream, in, shape, choice, pdl, overlap);
   }
   CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
   CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
@@ -59,6 +59,81 @@ bool worth_it(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   return tokens == tile || (tile > 8 && tokens * 2 == tile);
 }
 
+// One way to launch, and what it took.
+struct Result {
+  Bf16LinearChoice choice{};
+  bool pdl = false;
+  Bf16LinearOverlap overlap{};
+  double us = 1e9;
+};
+
+// The measurements of one shape, written as they come.
+class Shape {
+ public:
+  Shape(const Kernels& kernels, const Bf16LinearOperands& operands, const Bf16LinearShape& shape,
+        std::FILE* json)
+      : kernels_(kernels), operands_(operands), shape_(shape), json_(json) {}
+
+  void run() {
+    const int32_t early = 1 << 20;
+    for (const Bf16LinearChoice choice : all_choices(shape_)) {
+      if (!worth_it(shape_, choice)) continue;
+      add(choice, false, {});
+      for (const int32_t lead : {early, 2}) add(choice, true, {lead, 0});
+    }
+    // The fastest of a chain with other overlaps.
+    std::vector<Result> chain;
+    for (const Result& result : results_) {
+      if (result.pdl) chain.push_back(result);
+    }
+    std::sort(chain.begin(), chain.end(), [](auto& a, auto& b) { return a.us < b.us; });
+    if (chain.size() > 4) chain.resize(4);
+    for (const Result& result : chain) {
+      for (const int32_t lead : {early, 4, 2, 0}) {
+        for (const int32_t prefetch : {0, 4, 16}) add(result.choice, true, {lead, prefetch});
+      }
+    }
+  }
+
+  Result fastest(bool pdl) const {
+    Result best;
+    for (const Result& result : results_) {
+      if (result.pdl == pdl && result.us < best.us) best = result;
+    }
+    return best;
+  }
+
+ private:
+  void add(Bf16LinearChoice choice, bool pdl, Bf16LinearOverlap overlap) {
+    Result result{choice, pdl, overlap, 0};
+    result.us = time_graph(kernels_, operands_, shape_, choice, pdl, overlap);
+    results_.push_back(result);
+    std::fprintf(json_,
+                 "{\"m\": %ld, \"n\": %ld, \"k\": %ld, \"tactic\": \"%s\", \"splits\": %d, "
+                 "\"pdl\": %s, \"lead\": %d, \"prefetch\": %d, \"us\": %.4f}\n",
+                 long(shape_.num_tokens), long(shape_.num_rows), long(shape_.depth),
+                 bf16_linear_entry(kBf16LinearTactics[choice.tactic]).c_str(),
+                 1 << choice.split_log2, pdl ? "true" : "false", overlap.trigger_lead,
+                 overlap.prefetch_tiles, result.us);
+  }
+
+  const Kernels& kernels_;
+  Bf16LinearOperands operands_;
+  Bf16LinearShape shape_;
+  std::FILE* json_;
+  std::vector<Result> results_;
+};
+
+void print(const Bf16LinearShape& shape, const Result& result) {
+  const double weights = 2.0 * double(shape.num_rows) * double(shape.depth);
+  std::printf("%5ld %5ld %4ld %5s  %-30s x%d  lead %7d prefetch %2d  %7.2f us  %5.2f TB/s\n",
+              long(shape.num_rows), long(shape.depth), long(shape.num_tokens),
+              result.pdl ? "chain" : "plain",
+              bf16_linear_entry(kBf16LinearTactics[result.choice.tactic]).c_str(),
+              1 << result.choice.split_log2, result.overlap.trigger_lead,
+              result.overlap.prefetch_tiles, result.us, 1e-6 * weights / result.us);
+}
+
 }  // namespace
 
 int measure(const Kernels& kernels, const char* json_path) {
@@ -67,6 +142,7 @@ int measure(const Kernels& kernels, const char* json_path) {
     std::printf("cannot write %s\n", json_path);
     return 1;
   }
+  kernels.print_capacity();
   const int64_t weights[][2] = {{1024, 2048}, {2048, 2048}, {2560, 2560},
                                 {2112, 7168}, {8192, 2048}, {4096, 4096},
                                 {6144, 4096}, {4096, 7168}, {11008, 4096}};
@@ -74,36 +150,14 @@ int measure(const Kernels& kernels, const char* json_path) {
   fill_random(pool, 1);
   fill_random(x, 2);
   fill_random(bias, 3);
-  std::printf("%5s %5s %4s | %5s | %-38s %7s %5s | picked %s\n", "N", "K", "M", "pdl", "fastest",
-              "us", "TB/s", "us");
   for (const auto& [n, k] : weights) {
     for (const int64_t m : {1, 8, 32, 64, 128}) {
       const Bf16LinearShape shape{m, n, k};
-      const Bf16LinearOperands in{pool.data(), x.data(), bias.data(), y.data(), k, k, n};
-      const Bf16LinearChoice picked = bf16_linear_pick(shape, kernels.sm_count());
-      for (const bool pdl : {false, true}) {
-        double best = 1e9, picked_us = 0;
-        Bf16LinearChoice fastest{};
-        for (const Bf16LinearChoice choice : all_choices(shape)) {
-          if (!worth_it(shape, choice)) continue;
-          const double us = time_graph(kernels, in, shape, choice, pdl);
-          const std::string entry = bf16_linear_entry(kBf16LinearTactics[choice.tactic]);
-          std::fprintf(json,
-                       "{\"m\": %ld, \"n\": %ld, \"k\": %ld, \"tactic\": \"%s\", \"splits\": %d, "
-                       "\"pdl\": %s, \"us\": %.4f}\n",
-                       long(m), long(n), long(k), entry.c_str(), 1 << choice.split_log2,
-                       pdl ? "true" : "false", us);
-          if (us < best) best = us, fastest = choice;
-          const bool is_picked =
-              choice.tactic == picked.tactic && choice.split_log2 == picked.split_log2;
-          if (is_picked) picked_us = us;
-        }
-        std::printf("%5ld %5ld %4ld | %5s | %-30s %d splits %7.2f %5.2f | %7.2f\n", long(n),
-                    long(k), long(m), pdl ? "yes" : "no",
-                    bf16_linear_entry(kBf16LinearTactics[fastest.tactic]).c_str(),
-                    1 << fastest.split_log2, best, 2e-6 * double(n) * double(k) / best, picked_us);
-        std::fflush(stdout);
-      }
+      Shape measured(kernels, {pool.data(), x.data(), bias.data(), y.data(), k, k, n}, shape, json);
+      measured.run();
+      print(shape, measured.fastest(false));
+      print(shape, measured.fastest(true));
+      std::fflush(stdout);
     }
   }
   std::fclose(json);
