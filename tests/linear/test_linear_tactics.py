@@ -34,8 +34,8 @@ def test_pick_is_the_smallest_tile_and_the_most_splits_of_one_wave(shape):
     blocks = _core.bf16_linear_blocks(m, n, k, choice.index, choice.split_log2)
     assert blocks == -(-n // tactic["rows"]) * -(-m // tactic["tokens"]) * splits
     assert splits == 1 or blocks <= 132
-    assert splits <= depth_tiles
-    assert splits == 8 or 2 * blocks > 132 or 2 * splits > depth_tiles
+    assert splits <= min(8, depth_tiles, tactic["tokens"] // 2)
+    assert 2 * splits > min(8, depth_tiles, tactic["tokens"] // 2) or 2 * blocks > 132
 
 
 def test_pick_follows_the_number_of_sms():
