@@ -96,7 +96,10 @@ class Case {
       again_.poison(0xff);
       Bf16LinearOperands in = in_;
       in.y = again_.data();
-      for (int i = 0; i < (pdl ? 3 : 1); ++i) kernels.launch(nullptr, in, shape_, choice, pdl);
+      const Bf16LinearOverlap overlaps[] = {{}, {0, 4}, {2, 16}};
+      for (int i = 0; i < (pdl ? 3 : 1); ++i) {
+        kernels.launch(nullptr, in, shape_, choice, pdl, overlaps[i]);
+      }
       failures += judge(again_, &y_, choice, pdl ? "PDL" : "repeat");
     }
     return failures + single_row(kernels, choice);
