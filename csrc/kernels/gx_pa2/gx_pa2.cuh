@@ -123,7 +123,8 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[slot]);
     const auto m_raw = read_bits<sizeof(SnapRaw)>(snap_ring[slot]);
     float scale = 1.0f;
-    if constexpr (kScaled) scale = *scale_ring[slot];
+    // Columns past the slice stay zeros whatever the row's scale is: 0 times an infinity is none.
+    if constexpr (kScaled) scale = team.columns.count != 0 ? *scale_ring[slot] : 1.0f;
     decode<kFloats, kCols>(x_raw, 1.0f, x);
     decode<kGrad, kCols>(g_raw, 1.0f, g);
     decode<kSnap, kCols, kBank>(m_raw, scale, m);
