@@ -3,6 +3,8 @@
 #include "plancap/sha256.h"
 #ifdef SDM_WITH_CUDA
 #include "plancap/cuda/device_code.h"
+#include "plancap/device_table.h"
+#include "plancap/registry.h"
 #endif
 
 namespace py = pybind11;
@@ -24,6 +26,16 @@ void replace_device_code(const std::string& folder, const std::vector<Entry>& en
   }
   plancap::cuda::replace_code(folder, std::move(code));
 }
+
+// (device function, kernel, bytes of its parameters, waits) of everything in the build's table.
+py::list device_entries() {
+  py::list list;
+  for (const plancap::DeviceEntry& entry : plancap::device_entries()) {
+    const uint32_t bytes = plancap::find_kernel(entry.kernel)->param_bytes;
+    list.append(py::make_tuple(entry.name, entry.kernel, bytes, entry.waits));
+  }
+  return list;
+}
 #endif
 
 py::bytes sha256_of(const py::buffer& buffer) {
@@ -38,6 +50,7 @@ void bind_cuda_testing(py::module_& module) {
   testing.def("sha256", &sha256_of);
 #ifdef SDM_WITH_CUDA
   testing.def("replace_device_code", &replace_device_code);
+  testing.def("device_entries", &device_entries);
 #endif
 }
 

@@ -14,7 +14,7 @@ from sdm_runtime import _core
 FOLDER = Path(__file__).parent / "fake_driver"
 TESTS = {path.name for path in FOLDER.glob("test_*.py")}
 # Files that need a process which has not used the driver or the BLAS yet; the others share one.
-ALONE = ("test_broken_driver.py", "test_profiles.py", "test_two_blas.py")
+ALONE = ("test_broken_driver.py", "test_launchers.py", "test_profiles.py", "test_two_blas.py")
 GROUPS = [sorted(TESTS - set(ALONE)), *([name] for name in ALONE)]
 
 
