@@ -9,6 +9,8 @@ from sdm_runtime.chain import StepChain
 from sdm_runtime.dispatch import Dispatch, offer_chain, record
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chain_operands import ChainOperands
+from sdm_runtime.ops.gemm_step import plan_gemm
+from sdm_runtime.runtime import supports_pdl
 
 
 def build_chain(operands: ChainOperands, call: Call) -> StepChain:
@@ -16,6 +18,7 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
     begin = perf_counter_ns()
     o, geometry = operands, call.geometry
     steps, streams, chunk = geometry.steps, geometry.streams, geometry.chunk
+    pdl = supports_pdl(o.bank.device)
     gwr = kernels.plan_gx_gwr(
         o.grad,
         o.delta,
@@ -27,8 +30,9 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
         num_parallel=streams,
         chunk_size=chunk,
         num_tokens=geometry.tokens,
+        pdl=pdl,
     )
-    gemm = kernels.plan_gx_gemm(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams)
+    gemm, gemm_name, gemm_reason = plan_gemm(o, geometry, call.gemm, pdl=pdl)
     pa2 = kernels.plan_gx_pa2(
         o.grad,
         o.bank,
@@ -45,6 +49,7 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
         num_writes=geometry.writes,
         bpre=o.bpre,
         scales=o.scales,
+        pdl=pdl,
     )
     gds = kernels.plan_gx_gds(
         o.grad,
@@ -56,6 +61,7 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
         num_parallel=streams,
         chunk_size=chunk,
         num_reads=geometry.reads,
+        pdl=pdl,
     )
     chain = StepChain([gwr, gemm, pa2, gds], steps)
     plan_us = (perf_counter_ns() - begin) / 1e3
@@ -64,8 +70,9 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
             op="sdm_write_read.backward",
             route="chain",
             backend=chain.backend,
-            gemm="gx_gemm",
-            gemm_reason=_gemm_reason(call.gemm, chain.backend),
+            gemm=gemm_name,
+            gemm_reason=gemm_reason,
+            pdl=pdl,
             geometry=call.describe(),
             launches=chain.launches,
             plan_us=plan_us,
@@ -73,9 +80,3 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
     )
     offer_chain(chain)
     return chain
-
-
-def _gemm_reason(gemm: str, backend: str) -> str:
-    if gemm == "fixed":
-        return "asked for"
-    return "the host chain has no BLAS step" if backend == "host" else "no BLAS step in this build"

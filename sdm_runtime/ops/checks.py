@@ -7,10 +7,12 @@ import os
 import torch
 from torch import Tensor
 
+from sdm_runtime.errors import CudaError
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.geometry import MAX_CHUNK, MAX_ENTRIES, MIN_CHUNK, Geometry, effective_chunk
 from sdm_runtime.ops.quant import snapshot_format
 from sdm_runtime.ops.staging import Inputs, as_streams
+from sdm_runtime.runtime import backends
 
 _OP = "sdm_write_read"
 _BANK_DTYPES = (torch.bfloat16, torch.float32)
@@ -56,6 +58,16 @@ def check_saveable(memory: Tensor, inputs: Inputs) -> None:
     for name, x in (("memory", memory), *inputs._asdict().items()):
         if x.is_inference():
             raise _value(name, "no inference tensor where a gradient is asked for", "one")
+
+
+def check_backend(memory: Tensor) -> None:
+    """A backward runs kernels: say before the forward if there are none for memory's device."""
+    cuda = backends()["cuda"]
+    if memory.is_cuda and cuda is not True:
+        raise CudaError(
+            f"[{_OP}] memory: expected a CPU tensor where a gradient is asked for, since the CUDA "
+            f"kernels cannot run here ({cuda}), got one on {memory.device}"
+        )
 
 
 def _value(name: str, expected: str, got: str) -> ValueError:

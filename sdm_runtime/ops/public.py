@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.dispatch import Dispatch, record
-from sdm_runtime.ops.checks import check_call, check_saveable
+from sdm_runtime.ops.checks import check_backend, check_call, check_saveable
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.function import WriteRead
 from sdm_runtime.ops.staging import Inputs
@@ -82,6 +82,7 @@ def sdm_write_read(
         TypeError: An argument of the wrong type or dtype.
         RuntimeError: `memory` requires grad and an earlier call's backward on it is to come; in
             the backward: it is the second, or the bank has been written since the forward.
+        CudaError: A backward would need CUDA kernels that this build or machine does not have.
     """
     inputs = Inputs(k_idx, k_val, v, beta, g, q_idx, q_val)
     inputs, call = check_call(
@@ -98,6 +99,7 @@ def sdm_write_read(
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (memory, *inputs))
     if differentiable:
         check_saveable(memory, inputs)
+        check_backend(memory)
         readings: Tensor = WriteRead.apply(memory, *inputs, call)  # type: ignore[no-untyped-call]
     else:
         with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
