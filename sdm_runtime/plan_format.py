@@ -19,6 +19,7 @@ OLDEST_READER: Final = 1  # the oldest version whose reader can read this one
 FLAG_PROGRAMMATIC: Final = 1  # launched with programmatic stream serialization
 FLAG_LIBRARY: Final = 2  # a library call, not a kernel of ours
 KNOWN_FLAGS: Final = 3
+FIELD_NULLABLE: Final = 1  # a pointer that may stay null: no relocation
 
 
 class Backend(IntEnum):
@@ -139,20 +140,22 @@ class PlanHeader(Record):
 class FieldRecord(Record):
     """48 bytes."""
 
-    FORMAT: ClassVar[str] = "<32sIIB7s"
+    FORMAT: ClassVar[str] = "<32sIIBB6s"
     SIZE: ClassVar[int] = 48
     SPANS: ClassVar[dict[str, tuple[int, int]]] = {
         "name": (0, 32),
         "offset": (32, 4),
         "size": (36, 4),
         "type": (40, 1),
-        "reserved": (41, 7),
+        "flags": (41, 1),
+        "reserved": (42, 6),
     }
 
     name: bytes
     offset: int
     size: int  # bytes, all elements together
     type: int
+    flags: int
     reserved: bytes
 
 

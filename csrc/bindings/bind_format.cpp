@@ -50,6 +50,7 @@ py::dict field_record_spans() {
   SDM_SPAN(FieldRecord, offset);
   SDM_SPAN(FieldRecord, size);
   SDM_SPAN(FieldRecord, type);
+  SDM_SPAN(FieldRecord, flags);
   SDM_SPAN(FieldRecord, reserved);
   return spans;
 }

@@ -140,7 +140,8 @@ void check_field(const FieldRecord& record, const FieldInfo& info, size_t index,
   std::strncpy(name, info.name, sizeof(name) - 1);
   const bool same = std::memcmp(record.name, name, sizeof(name)) == 0 &&
                     record.offset == info.offset && record.size == info.size &&
-                    record.type == uint8_t(info.type) && is_zero(record.reserved);
+                    record.type == uint8_t(info.type) && record.flags == info.flags &&
+                    is_zero(record.reserved);
   SDM_PLAN_CHECK(same, byte, "field ", index, " is not this build's '", info.name, "'");
 }
 
@@ -269,8 +270,9 @@ std::shared_ptr<const Plan> Plan::decode(std::vector<std::byte> bytes) {
   }
   for (size_t field = 0; field < plan->fields_.size(); ++field) {
     const bool pointer = plan->fields_[field].type == uint8_t(FieldType::kPointer);
-    SDM_PLAN_CHECK(!pointer || !patched[field] || relocated[field], patches_at, "field '",
-                   fixed_name(plan->fields_[field].name), "' is patched but belongs to no operand");
+    const bool needed = patched[field] || !(plan->fields_[field].flags & kFieldNullable);
+    SDM_PLAN_CHECK(!pointer || !needed || relocated[field], relocs_at, "pointer '",
+                   fixed_name(plan->fields_[field].name), "' has no operand");
   }
   plan->bytes_ = std::move(bytes);
   check_pointers_and_padding(*plan);

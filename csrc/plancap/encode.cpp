@@ -32,6 +32,7 @@ FieldRecord field_record(const FieldInfo& info) {
   record.offset = info.offset;
   record.size = info.size;
   record.type = static_cast<uint8_t>(info.type);
+  record.flags = info.flags;
   return record;
 }
 

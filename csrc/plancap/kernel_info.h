@@ -33,6 +33,7 @@ struct FieldInfo {
   FieldType type;
   uint32_t offset;
   uint32_t size;
+  uint8_t flags = 0;  // kFieldNullable
 };
 
 // Runs the whole launch on the calling thread's OpenMP team. May throw nothing.
@@ -62,8 +63,8 @@ struct KernelInfo {
   FinishParams finish = nullptr;  // null: the block is complete as the launcher fills it
 };
 
-// FNV-1a (64 bits) over every field's name, type, offset and size, and the block's size: two builds
-// agree on it exactly when they agree on the meaning of a parameter block.
+// FNV-1a (64 bits) over every field's name, type, offset, size and flags, and the block's size: two
+// builds agree on it exactly when they agree on the meaning of a parameter block.
 constexpr uint64_t layout_hash(std::span<const FieldInfo> fields, uint32_t param_bytes) {
   uint64_t hash = 0xcbf29ce484222325;
   const auto add_byte = [&hash](uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
@@ -76,6 +77,7 @@ constexpr uint64_t layout_hash(std::span<const FieldInfo> fields, uint32_t param
     add_word(static_cast<uint64_t>(field.type));
     add_word(field.offset);
     add_word(field.size);
+    add_word(field.flags);
   }
   add_word(param_bytes);
   return hash;
@@ -118,6 +120,13 @@ constexpr FieldType field_type_of() {
     #member, ::sdm::plancap::field_type_of<decltype(Struct::member)>(), \
         static_cast<uint32_t>(offsetof(Struct, member)),                \
         static_cast<uint32_t>(sizeof(Struct::member))                   \
+  }
+
+// The same for a pointer that the kernel takes as null when there is no operand.
+#define SDM_NULLABLE_FIELD(Struct, member)                                                         \
+  ::sdm::plancap::FieldInfo {                                                                      \
+    #member, ::sdm::plancap::FieldType::kPointer, static_cast<uint32_t>(offsetof(Struct, member)), \
+        static_cast<uint32_t>(sizeof(Struct::member)), ::sdm::plancap::kFieldNullable              \
   }
 
 template <typename Params>

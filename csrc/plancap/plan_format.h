@@ -21,6 +21,7 @@ inline constexpr uint16_t kOldestReader = 1;  // the oldest version whose reader
 inline constexpr uint32_t kFlagProgrammatic = 1;  // launched with programmatic stream serialization
 inline constexpr uint32_t kFlagLibrary = 2;       // a library call, not a kernel of ours
 inline constexpr uint32_t kKnownFlags = 3;
+inline constexpr uint8_t kFieldNullable = 1;  // a pointer that may stay null: no relocation
 
 enum class Backend : uint8_t {
   kHost = 1,
@@ -98,7 +99,8 @@ struct FieldRecord {
   uint32_t offset;
   uint32_t size;  // bytes, all elements together
   uint8_t type;
-  uint8_t reserved[7];
+  uint8_t flags;
+  uint8_t reserved[6];
 };
 
 // value(ti) = clamp(base + ti * stride, lowest, highest), written over a field before step ti.
@@ -113,7 +115,8 @@ struct PatchRecord {
 };
 
 // A pointer field = address of the operand + offset. The launch touches [offset, offset + extent)
-// of the operand over all steps, and [offset + ti * step_stride, ... + step_bytes) in step ti.
+// of the operand over all steps, and [offset + ti * step_stride, ... + step_bytes) in step ti; with
+// step_bytes = 0 any part of it in any step. A field named `step` holds the ti that counts here.
 struct RelocRecord {
   uint32_t field;
   uint8_t dtype;

@@ -16,7 +16,7 @@ constexpr const char* kName = "bf16_linear";
 constexpr FieldInfo kFields[] = {
     SDM_FIELD(Bf16LinearParams, weight_map),    SDM_FIELD(Bf16LinearParams, x_map),
     SDM_FIELD(Bf16LinearParams, weight),        SDM_FIELD(Bf16LinearParams, x),
-    SDM_FIELD(Bf16LinearParams, bias),          SDM_FIELD(Bf16LinearParams, y),
+    SDM_NULLABLE_FIELD(Bf16LinearParams, bias), SDM_FIELD(Bf16LinearParams, y),
     SDM_FIELD(Bf16LinearParams, weight_stride), SDM_FIELD(Bf16LinearParams, x_stride),
     SDM_FIELD(Bf16LinearParams, y_stride),      SDM_FIELD(Bf16LinearParams, num_rows),
     SDM_FIELD(Bf16LinearParams, num_tokens),    SDM_FIELD(Bf16LinearParams, depth),

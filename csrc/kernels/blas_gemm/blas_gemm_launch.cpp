@@ -51,7 +51,8 @@ Patch pointer_patch(const plancap::Operand& operand, uint32_t steps) {
 
 const KernelInfo& blas_gemm_info() {
   static const KernelInfo info = [] {
-    KernelInfo made = plancap::make_kernel_info<BlasGemmParams>(kName, kFields, nullptr, check_blas_gemm_plan);
+    KernelInfo made =
+        plancap::make_kernel_info<BlasGemmParams>(kName, kFields, nullptr, check_blas_gemm_plan);
     made.library = run_library;
     return made;
   }();

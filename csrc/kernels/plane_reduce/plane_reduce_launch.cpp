@@ -15,7 +15,7 @@ using plancap::KernelInfo;
 constexpr const char* kName = "plane_reduce";
 
 constexpr FieldInfo kFields[] = {
-    SDM_FIELD(PlaneReduceParams, planes),     SDM_FIELD(PlaneReduceParams, factor),
+    SDM_FIELD(PlaneReduceParams, planes),     SDM_NULLABLE_FIELD(PlaneReduceParams, factor),
     SDM_FIELD(PlaneReduceParams, out),        SDM_FIELD(PlaneReduceParams, count),
     SDM_FIELD(PlaneReduceParams, num_tokens), SDM_FIELD(PlaneReduceParams, num_planes),
     SDM_FIELD(PlaneReduceParams, group),      SDM_FIELD(PlaneReduceParams, negate),
