@@ -128,9 +128,9 @@ def reduce_instances() -> list[Instance]:
 def instances() -> list[Instance]:
     """Every device function of the step kernels."""
     return [
-        *row_instances("gx_pa2", "GxPa2Params", "kPa2Threads", PA2_ROWS),
-        *row_instances("gx_gds", "GxGdsParams", "kGdsThreads", GDS_ROWS),
-        *row_instances("gx_gwr", "GxGwrParams", "kGwrThreads, 1", GWR_ROWS),
+        *row_instances("gx_pa2", "GxPa2Params", "kPa2Shape.threads", PA2_ROWS),
+        *row_instances("gx_gds", "GxGdsParams", "kGdsShape.threads", GDS_ROWS),
+        *row_instances("gx_gwr", "GxGwrParams", "kGwrShape.threads", GWR_ROWS),
         *gemm_instances(),
         *reduce_instances(),
     ]

@@ -1,4 +1,4 @@
-// The list that a warp makes of the groups it owns, in shared memory.
+// The list that a warp makes of the groups it owns, in shared memory: one entry for every lane.
 #pragma once
 #include "kernels/common/ordered_math.h"
 
@@ -15,10 +15,5 @@ struct alignas(16) GroupHead {
   int32_t unused[2];
 };
 static_assert(sizeof(GroupHead) == 32);
-
-// Bytes of the lists of a block's warps.
-SDM_HD constexpr uint32_t group_list_bytes(int32_t block_warps) {
-  return static_cast<uint32_t>(block_warps * kLanes) * uint32_t{sizeof(GroupHead)};
-}
 
 }  // namespace sdm

@@ -66,6 +66,13 @@ __device__ __forceinline__ uint8_t load_l2(const uint8_t* from) {
   return static_cast<uint8_t>(v);
 }
 
+// A load that the compiler leaves where it is written: ahead of what does not need it.
+__device__ __forceinline__ int32_t load_now(const int32_t* from) {
+  int32_t v;
+  asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+
 // Two floats to bfloat16, nearest even, the first in the low half; float_to_bf16's bits, but for
 // the payload of a NaN.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {

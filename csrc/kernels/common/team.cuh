@@ -18,7 +18,8 @@ struct Team {
   int32_t slice;
   int32_t stream;  // in the warp: 0, or 1 for the second of two streams
   bool two_streams;
-  Columns columns;  // this thread's
+  int32_t slice_begin, slice_end;  // columns
+  Columns columns;                 // this thread's
 
   // `slice_group`: which of team_layout()'s slice groups this warp works on.
   __device__ __forceinline__ Team(int32_t hd, int32_t slice_group) {
@@ -30,9 +31,10 @@ struct Team {
     stream = two_streams ? index : 0;
     slice = slice_group * layout.slices_per_warp + (two_streams ? 0 : index);
     const int32_t width = slice_width(hd);
-    const int32_t end = min((slice + 1) * width, hd);
-    columns.column = slice * width + member * kCols;
-    columns.count = max(0, min(kCols, end - columns.column));
+    slice_begin = slice * width;
+    slice_end = min(slice_begin + width, hd);
+    columns.column = slice_begin + member * kCols;
+    columns.count = max(0, min(kCols, slice_end - columns.column));
   }
 };
 

@@ -41,6 +41,14 @@ class ThreadRows {
   __device__ __forceinline__ void fetch(Raw* to, int32_t row, float /*scale*/) const {
     if (active_) fetch_bits<sizeof(Raw)>(to, address(row));
   }
+  // The same for a row that may be -1, none: zeros then, and past the slice.
+  __device__ __forceinline__ void fetch_or_clear(Raw* to, int32_t row) const {
+    if (active_ && row >= 0) {
+      fetch_bits<sizeof(Raw)>(to, address(row));
+    } else {
+      *to = Raw{};
+    }
+  }
   // What fetch() will leave there past the slice: zeros. Once per place, before its first fetch.
   __device__ __forceinline__ void clear_unused(Raw* place) const {
     if (!active_) *place = Raw{};
@@ -86,6 +94,9 @@ class ThreadRows<kAnyRow, kCols> {
   __device__ __forceinline__ Raw load_cached(int32_t row) const { return load(row); }
   __device__ __forceinline__ void fetch(Raw* to, int32_t row, float scale) const {
     *to = load(row, scale);
+  }
+  __device__ __forceinline__ void fetch_or_clear(Raw* to, int32_t row) const {
+    *to = row >= 0 ? load(row) : Raw{};
   }
   __device__ __forceinline__ void clear_unused(Raw*) const {}
   __device__ __forceinline__ void store(int32_t row, const Raw& raw) const {

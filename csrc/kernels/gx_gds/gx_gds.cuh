@@ -15,20 +15,22 @@
 
 namespace sdm {
 
-template <RowType kBank, RowType kGrad, int kCols>
+template <RowType kBank, RowType kGrad, int kCols, WalkShape kShape = kGdsShape>
 __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
   constexpr RowType kFloats = kBank == kAnyRow ? kAnyRow : RowType::kFloat32;
   using GradRaw = RawPiece<kGrad, kCols>;
   using BankRaw = RawPiece<kBank, kCols>;
+  constexpr uint32_t kBankAt = kShape.ring_bytes(kGrad, kCols);
+  constexpr uint32_t kListAt = kBankAt + kShape.ring_bytes(kBank, kCols);
+  constexpr int32_t kDepth = kShape.depth;
   char* shared = ptx::dynamic_shared();
-  const ThreadRing<GradRaw, kGdsThreads> grad_ring(shared);
-  const ThreadRing<BankRaw, kGdsThreads> bank_ring(shared += gds_grad_bytes(kGrad, kCols));
-  auto* list = reinterpret_cast<GroupHead*>(shared += gds_bank_bytes(kBank, kCols)) +
-               threadIdx.x / kLanes * kLanes;
+  const ThreadRing<GradRaw, kShape.threads> grad_ring(shared);
+  const ThreadRing<BankRaw, kShape.threads> bank_ring(shared + kBankAt);
+  auto* list = reinterpret_cast<GroupHead*>(shared + kListAt) + threadIdx.x / kLanes * kLanes;
 
   // Place: the block's stream and slices, the warp's tile of positions, the thread's columns.
   const int64_t chunk = int64_t{params.step} * params.num_parallel + blockIdx.x;
-  const RecordTile tile(params.chunk_size * params.num_reads, kGdsWarps);
+  const RecordTile tile(params.chunk_size * params.num_reads, kShape.warps());
   const Record* records = params.records + chunk * tile.entries;
   const Team<kCols> team(params.hd, static_cast<int32_t>(blockIdx.y));
   const int64_t first_token = chunk * params.chunk_size;
@@ -51,14 +53,14 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
   // Fill the ring. Both rows are written by the kernels before this one.
   const int32_t streams = team.two_streams ? 2 : 1;
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kGdsDepth; ++slot) {
+  for (int32_t slot = 0; slot < kDepth; ++slot) {
     grad.clear_unused(grad_ring[slot]);
     bank.clear_unused(bank_ring[slot]);
   }
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kGdsDepth; ++slot) fetch(slot, slot * streams + team.stream);
+  for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * streams + team.stream);
 
   float* dq = params.dq + team.slice * params.plane_stride + first_token * params.num_reads;
   const auto write = [&](uint32_t word, float dot) {
@@ -68,7 +70,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
 
   // Groups, one a round for each stream of the warp.
   for (int32_t round = 0; round * streams < groups; ++round) {
-    const int32_t slot = round % kGdsDepth;
+    const int32_t slot = round % kDepth;
     const int32_t group = round * streams + team.stream;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
@@ -76,7 +78,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
     // FIRST: both rows, the sum's first link, the dot <gy, bank row>.
     float x[kCols], g[kCols], m[kCols], acc[kCols];
     const auto x_raw = gy.load_cached(record_token(head.word));
-    ptx::copy_wait<kGdsDepth - 1>();
+    ptx::copy_wait<kDepth - 1>();
     const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[slot]);
     const auto m_raw = read_bits<sizeof(BankRaw)>(bank_ring[slot]);
     decode<kFloats, kCols>(x_raw, 1.0f, x);
@@ -86,8 +88,8 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
 #pragma unroll
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
-    // The slot is read: fetch the group kGdsDepth rounds further on.
-    fetch(slot, group + kGdsDepth * streams);
+    // The slot is read: fetch the group kDepth rounds further on.
+    fetch(slot, group + kDepth * streams);
 
     const float dot = team_sum<kCols>(partial);
     if (live && team.member == 0) write(head.word, dot);

@@ -21,11 +21,12 @@ StepGeometry gx_gds_geometry(const plancap::Target& target, const GxGdsParams& p
   geometry.entry = entry_name("gx_gds", {bank, grad}, columns);
   geometry.config.grid =
       record_grid({params.hd, columns, params.num_parallel, params.chunk_size * params.num_reads,
-                   kGdsWarps, kBlocksPerSm},
+                   kGdsShape.warps(), kBlocksPerSm},
                   target.sm_count);
-  geometry.config.block.x = kGdsThreads;
-  geometry.config.shared_bytes = columns == 0 ? gds_shared_bytes(kAnyRow, kAnyRow, kLaneColumns)
-                                              : gds_shared_bytes(bank, grad, columns);
+  geometry.config.block.x = kGdsShape.threads;
+  geometry.config.shared_bytes = columns == 0
+                                     ? gds_shared_bytes(kGdsShape, kAnyRow, kAnyRow, kLaneColumns)
+                                     : gds_shared_bytes(kGdsShape, bank, grad, columns);
   geometry.alignments = piece_alignments(rows, columns);
   return geometry;
 }

@@ -6,9 +6,10 @@
 // d_u       gx_gemm (this step's)     before the wait (kernels before it write other rows)
 // d_dv      gx_gwr                    after the wait, L2, shared stages
 #pragma once
+#include "kernels/common/bf16.h"
 #include "kernels/common/ordered_math.h"
 #include "kernels/common/pdl.cuh"
-#include "kernels/common/ptx.cuh"
+#include "kernels/common/raw_bits.cuh"
 #include "kernels/gx_gemm/gx_gemm_params.h"
 #include "kernels/gx_gemm/gx_gemm_tile.h"
 
@@ -96,9 +97,12 @@ class GxGemm {
       ptx::copy_commit();
     };
 
-    // Fill the stages: x before the wait, d_dv after it.
+    // Fill the stages: x and d_u before the wait, d_dv after it.
 #pragma unroll
     for (int32_t stage = 0; stage < kTile.stages; ++stage) stage_x(stage);
+    const Place place{d_u, first_row, first_column, thread_row, thread_column, c_size, hd};
+    float before[kRows][kColumns];
+    if constexpr (kEarly) load(place, before);
     pdl_wait();
     pdl_trigger();
 #pragma unroll
@@ -107,41 +111,54 @@ class GxGemm {
     // The chains over j.
     float acc[kRows][kColumns] = {};
     const int32_t stages = (c_size + kTile.depth - 1) / kTile.depth;
+#pragma unroll 1
     for (int32_t stage = 0; stage < stages; ++stage) {
       ptx::copy_wait<kTile.stages - 1>();
       __syncthreads();
-      const float* x_stage = shared + stage % kTile.stages * kStageFloats;
-      const float* d_stage = x_stage + kTile.depth * kTile.rows;
+      const float* x_stage = shared + stage % kTile.stages * kStageFloats + tile_row(thread_row, 0);
+      const float* d_stage = shared + stage % kTile.stages * kStageFloats +
+                             kTile.depth * kTile.rows + tile_column(thread_column, 0);
       const int32_t depth = min(kTile.depth, c_size - stage * kTile.depth);
       if (depth == kTile.depth) {
 #pragma unroll
-        for (int32_t j = 0; j < kTile.depth; ++j)
-          link(x_stage, d_stage, thread_row, thread_column, j, acc);
+        for (int32_t j = 0; j < kTile.depth; ++j) link(x_stage, d_stage, j, acc);
       } else {
-        for (int32_t j = 0; j < depth; ++j)
-          link(x_stage, d_stage, thread_row, thread_column, j, acc);
+#pragma unroll 1
+        for (int32_t j = 0; j < depth; ++j) link(x_stage, d_stage, j, acc);
       }
-      __syncthreads();
-      stage_x(stage + kTile.stages);
-      stage_d_dv(stage + kTile.stages);
+      if (stage + kTile.stages < stages) {
+        __syncthreads();
+        stage_x(stage + kTile.stages);
+        stage_d_dv(stage + kTile.stages);
+      } else {
+        ptx::copy_commit();
+      }
     }
 
     // One addition to what d_u held.
-    store(d_u, first_row + 0, first_column, thread_row, thread_column, c_size, hd, acc);
+    if constexpr (!kEarly) load(place, before);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) acc[r][c] = plus(before[r][c], acc[r][c]);
+    }
+    store(place, acc);
   }
 
  private:
-  static __device__ __forceinline__ void link(const float* x_stage, const float* d_stage,
-                                              int32_t thread_row, int32_t thread_column, int32_t j,
+  static constexpr bool kEarly = kRows * kColumns <= 32;  // registers to hold d_u in meanwhile
+
+  static __device__ __forceinline__ void link(const float* x_stage, const float* d_stage, int32_t j,
                                               float (&acc)[kRows][kColumns]) {
     float x[kRows], d[kColumns];
 #pragma unroll
     for (int r = 0; r < kRows; r += kRowPiece) {
-      read_floats<kRowPiece>(x_stage + j * kTile.rows + tile_row(thread_row, r), x + r);
+      read_floats<kRowPiece>(x_stage + j * kTile.rows + r / kRowPiece * kRowSpread, x + r);
     }
 #pragma unroll
     for (int c = 0; c < kColumns; c += kColumnPiece) {
-      read_floats<kColumnPiece>(d_stage + j * kTile.columns + tile_column(thread_column, c), d + c);
+      read_floats<kColumnPiece>(d_stage + j * kTile.columns + c / kColumnPiece * kColumnSpread,
+                                d + c);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -150,33 +167,46 @@ class GxGemm {
     }
   }
 
-  static __device__ __forceinline__ void store(float* d_u, int32_t first_row, int32_t first_column,
-                                               int32_t thread_row, int32_t thread_column,
-                                               int32_t c_size, int32_t hd,
-                                               const float (&acc)[kRows][kColumns]) {
+  // The thread's elements of d_u.
+  struct Place {
+    float* d_u;  // of the chunk
+    int32_t first_row, first_column;
+    int32_t thread_row, thread_column;
+    int32_t c_size, hd;
+
+    // Calls use(address, r, c, how many) for every piece of a row that exists.
+    template <class Use>
+    __device__ __forceinline__ void pieces(const Use& use) const {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int32_t row = first_row + tile_row(thread_row, r);
-#pragma unroll
-      for (int c = 0; c < kColumns; c += kColumnPiece) {
-        const int32_t column = first_column + tile_column(thread_column, c);
-        float* to = d_u + int64_t{row} * hd + column;
+      for (int r = 0; r < kRows; ++r) {
+        const int32_t row = first_row + tile_row(thread_row, r);
         if (row >= c_size) continue;
-        if constexpr (kVector && kColumnPiece == 4) {
-          if (column < hd) {
-            float4 v = *reinterpret_cast<float4*>(to);
-            v.x = plus(v.x, acc[r][c]), v.y = plus(v.y, acc[r][c + 1]);
-            v.z = plus(v.z, acc[r][c + 2]), v.w = plus(v.w, acc[r][c + 3]);
-            *reinterpret_cast<float4*>(to) = v;
-          }
-        } else {
 #pragma unroll
-          for (int i = 0; i < kColumnPiece; ++i) {
-            if (column + i < hd) to[i] = plus(to[i], acc[r][c + i]);
-          }
+        for (int c = 0; c < kColumns; c += kStep) {
+          const int32_t column = first_column + tile_column(thread_column, c);
+          if (column < hd) use(d_u + int64_t{row} * hd + column, r, c);
         }
       }
     }
+  };
+  static constexpr int kStep = kVector ? kColumnPiece : 1;
+
+  static __device__ __forceinline__ void load(const Place& place, float (&to)[kRows][kColumns]) {
+    place.pieces([&](const float* from, int r, int c) {
+      const auto bits = load_bits<kStep * 4>(reinterpret_cast<const char*>(from));
+#pragma unroll
+      for (int i = 0; i < kStep; ++i) to[r][c + i] = bits_to_float(bits.word[i]);
+    });
+  }
+
+  static __device__ __forceinline__ void store(const Place& place,
+                                               const float (&from)[kRows][kColumns]) {
+    place.pieces([&](float* to, int r, int c) {
+      RawBits<kStep * 4> bits;
+#pragma unroll
+      for (int i = 0; i < kStep; ++i) bits.word[i] = float_to_bits(from[r][c + i]);
+      store_bits(reinterpret_cast<char*>(to), bits);
+    });
   }
 };
 

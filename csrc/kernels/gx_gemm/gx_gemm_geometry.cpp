@@ -15,12 +15,12 @@ struct Variant {
 };
 
 // Small tiles first: of two that cost the same the smaller one starts sooner.
-constexpr Variant kVectorTiles[] = {{"8x16", kGemm8x16, 4.0},
+constexpr Variant kVectorTiles[] = {{"8x16", kGemm8x16, 5.0},
                                     {"16x64", kGemm16x64, 12.0},
-                                    {"32x64", kGemm32x64, 20.0},
+                                    {"32x64", kGemm32x64, 18.0},
                                     {"64x64", kGemm64x64, 36.0},
                                     {"128x128", kGemm128x128, 140.0}};
-constexpr Variant kAnyTiles[] = {{"8x16_any", kGemm8x16, 4.0}, {"32x64_any", kGemm32x64, 20.0}};
+constexpr Variant kAnyTiles[] = {{"8x16_any", kGemm8x16, 5.0}, {"32x64_any", kGemm32x64, 18.0}};
 
 constexpr uint32_t kMostBlocksZ = 65535;
 

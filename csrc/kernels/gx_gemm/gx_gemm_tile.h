@@ -18,7 +18,7 @@ struct GemmTile {
   }
 };
 
-inline constexpr GemmTile kGemm8x16{8, 16, 1, 1, 32, 2};
+inline constexpr GemmTile kGemm8x16{8, 16, 1, 2, 32, 2};
 inline constexpr GemmTile kGemm16x64{16, 64, 2, 4, 32, 2};
 inline constexpr GemmTile kGemm32x64{32, 64, 4, 4, 32, 3};
 inline constexpr GemmTile kGemm64x64{64, 64, 8, 4, 32, 3};

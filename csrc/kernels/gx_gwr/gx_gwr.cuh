@@ -1,11 +1,11 @@
-// gx_gwr on the device: one team per token and column slice walks the token's writes in order, two
-// batches of rows in flight in registers (DESIGN.md).
+// gx_gwr on the device: one warp per token and column slice walks the token's writes in order, the
+// rows gathered ahead through a ring of asynchronous copies (DESIGN.md).
 //
 // operand   written in the chain by   loaded
 // slots     nothing                   before the wait
 // pd        nothing                   before the wait
 // delta     nothing                   before the wait
-// grad      gx_pa2, gx_gds            after the wait, L2
+// grad      gx_pa2, gx_gds            after the wait, L2, ring
 #pragma once
 #include "kernels/common/pdl.cuh"
 #include "kernels/common/team.cuh"
@@ -14,86 +14,141 @@
 
 namespace sdm {
 
-template <RowType kGrad, int kCols>
+// Slices of grad rows on their way into a warp's ring. kCopyCols columns a thread: with 8, half a
+// warp copies a row and a warp two, so that bf16 rows travel in 16-byte pieces too.
+template <RowType kGrad, int kCopyCols, GwrShape kShape>
+class RowCopies {
+  static constexpr int kRowsAtOnce = kCopyCols / kLaneColumns;
+  static constexpr int kCopiers = kLanes / kRowsAtOnce;
+  static constexpr int kBatch = kShape.batch, kRowBytes = GwrShape::row_bytes(kGrad);
+  using Raw = RawPiece<kGrad, kCopyCols>;
+
+ public:
+  __device__ __forceinline__ RowCopies(char* ring, const GxGwrParams& params,
+                                       const Team<kLaneColumns>& team)
+      : ring_(ring + team.lane % kCopiers * sizeof(Raw)),
+        first_(team.lane / kCopiers),
+        rows_(params.grad, {params.grad_type}, 0, params.hd, columns(team)) {}
+
+  // Starts the copies of a batch of rows into the ring's place `slot` and the rows behind it. A row
+  // of -1 becomes zeros.
+  __device__ __forceinline__ void start(int32_t slot, const int32_t* batch) const {
+#pragma unroll
+    for (int32_t u = 0; u < kBatch; u += kRowsAtOnce) {
+      auto* place = reinterpret_cast<Raw*>(ring_ + (slot + u + first_) * kRowBytes);
+      const int32_t row = batch[u + first_];
+      rows_.fetch_or_clear(place, row);
+    }
+    ptx::copy_commit();
+  }
+
+ private:
+  static __device__ __forceinline__ Columns columns(const Team<kLaneColumns>& team) {
+    const int32_t offset = team.lane % kCopiers * kCopyCols;
+    const int32_t end = team.slice_end - team.slice_begin;
+    return {team.slice_begin + offset, max(0, min(kCopyCols, end - offset))};
+  }
+
+  char* ring_;
+  int32_t first_;  // of the rows copied at once
+  ThreadRows<kGrad, kCopyCols> rows_;
+};
+
+template <RowType kGrad, int kCopyCols, GwrShape kShape = kGwrShape>
 __device__ __forceinline__ void gx_gwr_device(const GxGwrParams& params) {
   constexpr RowType kFloats = kGrad == kAnyRow ? kAnyRow : RowType::kFloat32;
-  using Raw = RawPiece<kGrad, kCols>;
-  constexpr int32_t kBatch = 128 / sizeof(Raw);  // rows loaded together: 32 registers
-  static_assert(kGwrPad % kBatch == 0 && kBatch <= Team<kCols>::kSize);
+  constexpr int32_t kBatch = kShape.batch, kRowBytes = GwrShape::row_bytes(kGrad);
+  constexpr int32_t kRingRows = kShape.ring_rows(kGrad);
+  using Raw = RawPiece<kGrad, kLaneColumns>;
+  using FloatRaw = RawPiece<kFloats, kLaneColumns>;
 
-  // Place. The grid: x = tokens, y = slice groups; so are the block's z and y, a warp each.
-  const TeamLayout layout = team_layout(params.hd, kCols);
-  const auto slice_group = static_cast<int32_t>(blockIdx.y * blockDim.y + threadIdx.y);
-  const Team<kCols> team(params.hd, slice_group);
-  const auto warp_tokens = static_cast<int32_t>(blockIdx.x * blockDim.z + threadIdx.z);
-  const int32_t token = warp_tokens * layout.streams_per_warp + team.stream;
+  // Place. The grid: x = tokens, y = slices; so are the block's z and y, a warp each.
+  const auto slice = static_cast<int32_t>(blockIdx.y * blockDim.y + threadIdx.y);
+  const auto token = static_cast<int32_t>(blockIdx.x * blockDim.z + threadIdx.z);
+  const Team<kLaneColumns> team(params.hd, slice);
   const int32_t step_tokens = params.num_parallel * params.chunk_size;
-  const bool exists = token < step_tokens && slice_group < layout.slice_groups;
+  const bool exists = token < step_tokens && slice < num_slices(params.hd);
   const int64_t row = int64_t{params.step} * step_tokens + (exists ? token : 0);
   const int64_t in_sequence = int64_t{params.step} * params.chunk_size + token % params.chunk_size;
   const bool live = exists && in_sequence < params.num_tokens;
 
-  // Stage the token's writes. A weight of -0 and a row of zeros leave every accumulator as it is:
-  // -0 * 0 = -0, and a + -0 = a for every a.
-  const int32_t staged = gwr_staged_writes(params.num_writes);
+  // Shared memory of the warp: the ring, the writes' rows, their weights.
+  const int32_t staged = kShape.staged_writes(params.num_writes);
   const auto warp = static_cast<int32_t>(threadIdx.z * blockDim.y + threadIdx.y);
-  auto* writes = reinterpret_cast<GwrWrite*>(ptx::dynamic_shared()) +
-                 (warp * layout.streams_per_warp + team.stream) * staged;
-  const int32_t sharers = kLanes / layout.streams_per_warp;
-  for (int32_t n = team.lane % sharers; n < staged; n += sharers) {
-    const bool real = live && n < params.num_writes;
-    const int64_t from = row * params.num_writes + n;
-    writes[n] = real ? GwrWrite{params.slots[from], params.pd[from]} : GwrWrite{-1, -0.0f};
+  char* ring = ptx::dynamic_shared() + warp * kShape.warp_bytes(params.num_writes);
+  auto* rows = reinterpret_cast<int32_t*>(ring + kShape.ring_bytes);
+  auto* weights = reinterpret_cast<float*>(rows + staged);
+
+  const ThreadRows<kFloats, kLaneColumns> delta_rows(params.delta, {RowType::kFloat32}, row,
+                                                     params.hd, team.columns);
+  const FloatRaw delta_raw = delta_rows.load_cached(0);
+
+  // Stage the token's writes, two a thread at a time. Beyond them a weight of -0 and a row of zeros
+  // leave every accumulator as it is: -0 * 0 = -0, and a + -0 = a for every a.
+#pragma unroll 1
+  for (int32_t n = team.lane; n < staged; n += 2 * kLanes) {
+    int32_t slot[2];
+    float weight[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int64_t from = row * params.num_writes + min(n + i * kLanes, params.num_writes - 1);
+      slot[i] = params.slots[from];
+      weight[i] = params.pd[from];
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int32_t at = n + i * kLanes;
+      const bool real = live && at < params.num_writes;
+      if (at < staged) rows[at] = real ? slot[i] : -1;
+      if (at < staged) weights[at] = real ? weight[i] : -0.0f;
+    }
   }
-  const ThreadRows<kFloats, kCols> delta_rows(params.delta, {RowType::kFloat32}, row, params.hd,
-                                              team.columns);
-  float delta[kCols];
-  decode<kFloats, kCols>(live ? delta_rows.load_cached(0) : RawPiece<kFloats, kCols>{}, 1.0f,
-                         delta);
+  float delta[kLaneColumns];
+  decode<kFloats, kLaneColumns>(live ? delta_raw : FloatRaw{}, 1.0f, delta);
   __syncwarp();
   pdl_wait();
   pdl_trigger();
 
-  // Gather, n ascending.
-  const ThreadRows<kGrad, kCols> grad(params.grad, {params.grad_type}, 0, params.hd, team.columns);
-  float* dpd = params.dpd + team.slice * params.plane_stride + row * params.num_writes;
-  float acc[kCols] = {};
-  const auto load = [&](Raw(&rows)[kBatch], int32_t n) {
-#pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      const int32_t slot = writes[n + u].row;
-      rows[u] = slot >= 0 ? grad.load(slot) : Raw{};
+  // Fill the ring.
+  const RowCopies<kGrad, kCopyCols, kShape> copies(ring, params, team);
+  const auto start = [&](int32_t n) {
+    if (n < staged) {
+      copies.start(n % kRingRows, rows + n);
+    } else {
+      ptx::copy_commit();
     }
   };
-  const auto add = [&](const Raw(&rows)[kBatch], int32_t n) {
-    float dots[kBatch];
+#pragma unroll 1
+  for (int32_t n = 0; n < kRingRows; n += kBatch) start(n);
+
+  // Add batch by batch, n ascending.
+  float* dpd = params.dpd + slice * params.plane_stride + row * params.num_writes;
+  float acc[kLaneColumns] = {};
+#pragma unroll 1
+  for (int32_t n = 0; n < staged; n += kBatch) {
+    ptx::copy_wait<kRingRows / kBatch - 1>();
+    __syncwarp();
+    const char* slot = ring + n % kRingRows * kRowBytes + team.lane * sizeof(Raw);
+    float dots[kBatch], weight[kBatch];
+    decode<RowType::kFloat32, kBatch>(read_bits<sizeof(weight)>(weights + n), 1.0f, weight);
 #pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      const float weight = writes[n + u].weight;
-      float g[kCols];
-      decode<kGrad, kCols>(rows[u], 1.0f, g);
+    for (int32_t u = 0; u < kBatch; ++u) {
+      float g[kLaneColumns];
+      decode<kGrad, kLaneColumns>(read_bits<sizeof(Raw)>(slot + u * kRowBytes), 1.0f, g);
 #pragma unroll
-      for (int c = 0; c < kCols; ++c) acc[c] = fused(weight, g[c], acc[c]);
-      dots[u] = partial_dot<kCols>(delta, g);
+      for (int c = 0; c < kLaneColumns; ++c) acc[c] = fused(weight[u], g[c], acc[c]);
+      dots[u] = partial_dot<kLaneColumns>(delta, g);
     }
-    const float dot = team_sums<kCols, kBatch>(dots, team.member);
+    const float dot = team_sums<kLaneColumns, kBatch>(dots, team.member);
     const int32_t at = n + sum_index<kBatch>(team.member);
     if (exists && team.member < kBatch && at < params.num_writes) dpd[at] = dot;
-  };
-  Raw even[kBatch], odd[kBatch];
-  const int32_t padded = (params.num_writes + kBatch - 1) / kBatch * kBatch;
-  load(even, 0);
-  if (kBatch < padded) load(odd, kBatch);
-  for (int32_t n = 0; n < padded; n += 2 * kBatch) {
-    add(even, n);
-    if (n + 2 * kBatch < padded) load(even, n + 2 * kBatch);
-    if (n + kBatch < padded) add(odd, n + kBatch);
-    if (n + 3 * kBatch < padded) load(odd, n + 3 * kBatch);
+    __syncwarp();
+    start(n + kRingRows);
   }
 
-  const ThreadRows<kFloats, kCols> d_dv(params.d_dv, {RowType::kFloat32}, row, params.hd,
-                                        team.columns);
-  if (exists) d_dv.store(0, encode<kFloats, kCols>(acc));
+  const ThreadRows<kFloats, kLaneColumns> d_dv(params.d_dv, {RowType::kFloat32}, row, params.hd,
+                                               team.columns);
+  if (exists) d_dv.store(0, encode<kFloats, kLaneColumns>(acc));
 }
 
 }  // namespace sdm

@@ -19,37 +19,40 @@
 
 namespace sdm {
 
-template <RowType kBank, RowType kSnap, RowType kGrad, int kCols>
+template <RowType kBank, RowType kSnap, RowType kGrad, int kCols, WalkShape kShape = kPa2Shape>
 __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   constexpr bool kAny = kBank == kAnyRow;
   constexpr RowType kFloats = kAny ? kAnyRow : RowType::kFloat32;
   constexpr bool kScaled = is_quantized(kSnap);
   using GradRaw = RawPiece<kGrad, kCols>;
   using SnapRaw = RawPiece<kSnap, kCols>;
+  constexpr uint32_t kSnapAt = kShape.ring_bytes(kGrad, kCols);
+  constexpr uint32_t kListAt = kSnapAt + kShape.ring_bytes(kSnap, kCols);
+  constexpr uint32_t kScaleAt = kListAt + kShape.list_bytes();
+  constexpr int32_t kDepth = kShape.depth;
   char* shared = ptx::dynamic_shared();
-  const ThreadRing<GradRaw, kPa2Threads> grad_ring(shared);
-  const ThreadRing<SnapRaw, kPa2Threads> snap_ring(shared += pa2_grad_bytes(kGrad, kCols));
-  auto* list = reinterpret_cast<GroupHead*>(shared += pa2_snap_bytes(kSnap, kCols)) +
-               threadIdx.x / kLanes * kLanes;
-  const ThreadRing<float, kPa2Threads> scale_ring(shared += group_list_bytes(kPa2Warps));
+  const ThreadRing<GradRaw, kShape.threads> grad_ring(shared);
+  const ThreadRing<SnapRaw, kShape.threads> snap_ring(shared + kSnapAt);
+  const ThreadRing<float, kShape.threads> scale_ring(shared + kScaleAt);
+  auto* list = reinterpret_cast<GroupHead*>(shared + kListAt) + threadIdx.x / kLanes * kLanes;
 
   // Place: the block's stream and slices, the warp's tile of positions, the thread's columns.
   const auto stream = static_cast<int32_t>(blockIdx.x);
   const int64_t chunk = int64_t{params.step} * params.num_parallel + stream;
-  const RecordTile tile(params.chunk_size * params.num_writes, kPa2Warps);
+  const RecordTile tile(params.chunk_size * params.num_writes, kShape.warps());
   const Record* records = params.records + chunk * tile.entries;
   const Team<kCols> team(params.hd, static_cast<int32_t>(blockIdx.y));
   const int64_t first_token = chunk * params.chunk_size;
 
   // The tile's groups. Dense snapshot rows are counted from the block of 32 records, per-entry
-  // ones from the chunk.
+  // ones from the chunk. The count is loaded whether it is used or not: no branch delays the load.
   const bool dense = params.snap_step_rows == 0;
-  int64_t first_snap = params.step * params.snap_step_rows + int64_t{stream} * tile.entries;
-  if (dense) {
-    const int32_t blocks = (tile.entries + kLanes - 1) / kLanes + 1;
-    first_snap = chunk * tile.entries;
-    if (tile.first < tile.entries) first_snap += params.bpre[chunk * blocks + tile.block()];
-  }
+  const int32_t blocks = (tile.entries + kLanes - 1) / kLanes;
+  const int32_t* counts = dense ? params.bpre + chunk * (blocks + 1) : &params.records->row;
+  const int32_t count = ptx::load_now(counts + (dense ? min(tile.block(), blocks) : 0));
+  const int64_t first_snap =
+      dense ? chunk * tile.entries + count
+            : params.step * params.snap_step_rows + int64_t{stream} * tile.entries;
   const int32_t groups =
       list_groups(list, records, tile, team.lane, [&](const Record& record, int32_t groups_before) {
         return dense ? groups_before
@@ -84,7 +87,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   // Fill the ring: snapshots before the wait, grad rows after it.
   const int32_t streams = team.two_streams ? 2 : 1;
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kPa2Depth; ++slot) {
+  for (int32_t slot = 0; slot < kDepth; ++slot) {
     grad.clear_unused(grad_ring[slot]);
     snap.clear_unused(snap_ring[slot]);
     fetch_snap(slot, slot * streams + team.stream);
@@ -92,7 +95,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kPa2Depth; ++slot) fetch_grad(slot, slot * streams + team.stream);
+  for (int32_t slot = 0; slot < kDepth; ++slot) fetch_grad(slot, slot * streams + team.stream);
 
   // Where the entries' dots go; a single slice is its own sum and takes its factor here.
   const bool one_slice = num_slices(params.hd) == 1;
@@ -111,7 +114,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
 
   // Groups, one a round for each stream of the warp.
   for (int32_t round = 0; round * streams < groups; ++round) {
-    const int32_t slot = round % kPa2Depth;
+    const int32_t slot = round % kDepth;
     const int32_t group = round * streams + team.stream;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
@@ -119,7 +122,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     // FIRST: both rows, the chain's first link, the dots <d_u, m> and <g, m>.
     float x[kCols], g[kCols], m[kCols], acc[kCols];
     const auto x_raw = d_u.load_cached(record_token(head.word));
-    ptx::copy_wait<kPa2Depth - 1>();
+    ptx::copy_wait<kDepth - 1>();
     const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[slot]);
     const auto m_raw = read_bits<sizeof(SnapRaw)>(snap_ring[slot]);
     float scale = 1.0f;
@@ -132,9 +135,9 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
 #pragma unroll
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
-    // The slot is read: fetch the group kPa2Depth rounds further on.
-    fetch_snap(slot, group + kPa2Depth * streams);
-    fetch_grad(slot, group + kPa2Depth * streams);
+    // The slot is read: fetch the group kDepth rounds further on.
+    fetch_snap(slot, group + kDepth * streams);
+    fetch_grad(slot, group + kDepth * streams);
 
     const float own = team_sums<kCols, 2>(dots, team.member);
     const float other = __shfl_xor_sync(kFullWarp, own, 1);

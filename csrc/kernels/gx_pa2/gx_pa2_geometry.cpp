@@ -22,11 +22,12 @@ StepGeometry gx_pa2_geometry(const plancap::Target& target, const GxPa2Params& p
   geometry.entry = entry_name("gx_pa2", {bank, snap, grad}, columns);
   geometry.config.grid =
       record_grid({params.hd, columns, params.num_parallel, params.chunk_size * params.num_writes,
-                   kPa2Warps, kBlocksPerSm},
+                   kPa2Shape.warps(), kBlocksPerSm},
                   target.sm_count);
-  geometry.config.block.x = kPa2Threads;
-  geometry.config.shared_bytes = columns == 0 ? pa2_shared_bytes(kAnyRow, kAnyRow, kLaneColumns)
-                                              : pa2_shared_bytes(snap, grad, columns);
+  geometry.config.block.x = kPa2Shape.threads;
+  geometry.config.shared_bytes = columns == 0
+                                     ? pa2_shared_bytes(kPa2Shape, kAnyRow, kAnyRow, kLaneColumns)
+                                     : pa2_shared_bytes(kPa2Shape, snap, grad, columns);
   geometry.alignments = piece_alignments(rows, columns);
   return geometry;
 }

@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kGwrThreads, 1)
+extern "C" __global__ void __launch_bounds__(kGwrShape.threads)
     gx_gwr_f32_c4(const __grid_constant__ GxGwrParams params) {
   gx_gwr_device<RowType::kFloat32, 4>(params);
 }

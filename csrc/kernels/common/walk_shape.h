@@ -1,0 +1,22 @@
+// The block of a kernel that walks sorted records: its threads, and how far rows are fetched ahead.
+#pragma once
+#include "kernels/common/group_list.h"
+#include "kernels/common/row_bits.h"
+
+namespace sdm {
+
+struct WalkShape {
+  int32_t threads;
+  int32_t depth;  // groups of a team in flight; a power of two
+
+  SDM_HD constexpr int32_t warps() const { return threads / kLanes; }
+  // Bytes of one kind of row's ring: every thread's own piece, `depth` times.
+  SDM_HD constexpr uint32_t ring_bytes(RowType type, int columns) const {
+    return static_cast<uint32_t>(threads * depth) * piece_bytes(type, columns);
+  }
+  SDM_HD constexpr uint32_t list_bytes() const {
+    return static_cast<uint32_t>(threads) * uint32_t{sizeof(GroupHead)};
+  }
+};
+
+}  // namespace sdm
