@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import struct
 import subprocess
 import sys
@@ -50,8 +51,20 @@ class Launch:
     shared_bytes: int
 
 
+def sources_hash() -> str:
+    """Of everything that goes into the library."""
+    digest = hashlib.sha256(" ".join(FLAGS).encode())
+    folders = [ROOT / "csrc", FOLDER]
+    for path in [Path(__file__), *sorted(p for f in folders for p in f.rglob("*.*"))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def compile_library(build: Path) -> Path:
     """Compiles the device functions, the emulation and the host twins into one library."""
+    library = build / f"emulation_{sources_hash()[:16]}.so"
+    if library.exists():
+        return library
     build.mkdir(parents=True, exist_ok=True)
     instances = generator.instances()
     table = build / "table.cpp"
@@ -66,7 +79,7 @@ def compile_library(build: Path) -> Path:
     emulated = [table, FOLDER / "emulation.cpp"]
     sources = [*emulated, FOLDER / "library.cpp"]
     sources += [p for k in [csrc / "kernels/common", *folders] for p in sorted(k.glob("*.cpp"))]
-    sources += [csrc / "plancap" / f"{name}.cpp" for name in ("registry", "tensor_ref")]
+    sources += sorted((csrc / "plancap").glob("*.cpp"))
 
     def compile_one(source: Path) -> Path:
         target = build / f"{source.parent.name}_{source.stem}.o"
@@ -77,9 +90,8 @@ def compile_library(build: Path) -> Path:
 
     with ThreadPoolExecutor(2) as pool:
         objects = list(pool.map(compile_one, sources))
-    library = build / "libemulation.so"
-    link = ["g++", "-shared", "-fopenmp", "-o", str(library), *map(str, objects)]
-    subprocess.run(link, check=True)
+    link = ["g++", "-shared", "-fopenmp", *map(str, objects), "-o"]
+    subprocess.run([*link, str(library)], check=True)
     return library
 
 

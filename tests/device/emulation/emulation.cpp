@@ -1,18 +1,19 @@
 // Runs a device function block by block, its threads as fibers in round-robin order.
-#include <ucontext.h>
-
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "fiber_switch.h"
 #include "run_grid.h"
 
 namespace emulation {
 namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
+constexpr size_t kGuardBytes = 64 * 1024;  // behind a block's shared memory: nothing writes here
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error("emulation: " + what); }
 
@@ -23,7 +24,7 @@ struct Copy {
 };
 
 struct Fiber {
-  ucontext_t context;
+  StackPointer state = nullptr;
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
   Position position;
   bool done = false;
@@ -44,7 +45,7 @@ struct Block {
   Meeting all;
   std::vector<char> shared;
   std::function<void()> body;
-  ucontext_t scheduler;
+  StackPointer scheduler = nullptr;
   size_t running = 0;
   uint64_t meetings = 0;  // to notice a block in which nobody can go on
   std::exception_ptr error;
@@ -53,7 +54,7 @@ Block* block;
 
 Fiber& fiber() { return block->fibers[block->running]; }
 
-void yield() { swapcontext(&fiber().context, &block->scheduler); }
+void yield() { emulation_switch(&fiber().state, block->scheduler); }
 
 uint32_t meet(Meeting& meeting, uint32_t word, const char* what, uint32_t lane) {
   if (meeting.arrived > 0 && std::strcmp(meeting.what, what) != 0)
@@ -80,23 +81,15 @@ void fiber_main() {
   yield();
 }
 
-void start_fiber(Fiber& one) {
-  getcontext(&one.context);
-  one.context.uc_stack.ss_sp = one.stack.get();
-  one.context.uc_stack.ss_size = kStackBytes;
-  one.context.uc_link = nullptr;
-  makecontext(&one.context, fiber_main, 0);
-}
-
 void run_block(Block& one) {
-  for (Fiber& f : one.fibers) start_fiber(f);
+  for (Fiber& f : one.fibers) f.state = new_stack(f.stack.get(), kStackBytes, fiber_main);
   for (size_t left = one.fibers.size(); left > 0;) {
     const uint64_t meetings = one.meetings;
     const size_t before = left;
     for (one.running = 0; one.running < one.fibers.size(); ++one.running) {
       Fiber& f = fiber();
       if (f.done) continue;
-      swapcontext(&one.scheduler, &f.context);
+      emulation_switch(&one.scheduler, f.state);
       if (one.error) std::rethrow_exception(one.error);
       left -= f.done;
     }
@@ -123,7 +116,7 @@ char* dynamic_shared() {
 
 void copy_later(void* to, const void* from, size_t bytes) {
   const char* start = dynamic_shared();
-  const char* end = start + block->shared.size() - 16;
+  const char* end = start + block->shared.size() - kGuardBytes;
   if (static_cast<char*>(to) < start || static_cast<char*>(to) + bytes > end)
     fail("a copy past the block's shared memory");
   fiber().uncommitted.push_back({to, from, bytes});
@@ -157,7 +150,8 @@ void run_grid(const Grid& grid, const std::function<void()>& body) {
     const uint64_t b = grid.backwards ? blocks - 1 - i : i;
     const uint3 at{uint32_t(b % grid.x), uint32_t(b / grid.x % grid.y),
                    uint32_t(b / grid.x / grid.y)};
-    one.shared.assign(grid.shared_bytes + 16, '\xff');  // NaNs until something is put there
+    one.shared.assign(grid.shared_bytes + kGuardBytes,
+                      '\xff');  // NaNs until something is put there
     one.warps.assign(threads / 32, {});
     for (Meeting& warp : one.warps) warp.expected = 32;
     one.all = {.expected = threads};
@@ -172,6 +166,9 @@ void run_grid(const Grid& grid, const std::function<void()>& body) {
       f.groups.clear();
     }
     run_block(one);
+    const char* guard = dynamic_shared() + grid.shared_bytes;
+    if (std::count(guard, guard + kGuardBytes - 16, '\xff') != kGuardBytes - 16)
+      fail("a store past the block's shared memory");
   }
 }
 

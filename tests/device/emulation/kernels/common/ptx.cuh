@@ -42,6 +42,8 @@ T load_l2(const T* from) {
   return value;
 }
 
+inline int32_t load_now(const int32_t* from) { return *from; }
+
 inline uint32_t pack_bf16(float low, float high) {
   return float_to_bf16(low) | uint32_t{float_to_bf16(high)} << 16;
 }

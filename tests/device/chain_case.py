@@ -1,0 +1,53 @@
+"""The four kernels of a step on shared operands, as plans of one chain."""
+
+from __future__ import annotations
+
+import torch
+from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case
+
+from sdm_runtime import kernels
+from sdm_runtime.chain import StepChain
+
+KERNELS = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
+
+
+def chain_tensors(shape: Shape) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+    """Operands by name, and the sizes that the plans take."""
+    gwr, sizes = gwr_case(shape)
+    pa2, pa2_sizes = pa2_case(shape)
+    gds, gds_sizes = gds_case(shape)
+    x = gemm_case(shape)[0]["x"]
+    tensors = gwr | gds | pa2 | {"x": x}
+    return tensors, sizes | pa2_sizes | gds_sizes
+
+
+def make_chain(
+    tensors: dict[str, torch.Tensor], sizes: dict[str, int], shape: Shape, pdl: bool
+) -> StepChain:
+    """A chain of every step, bound to ``tensors``."""
+    t = tensors
+    common = {"steps": shape.steps, "num_parallel": shape.streams, "pdl": pdl}
+    chunk = {"chunk_size": shape.chunk}
+    by_chunk = (shape.chunks, shape.chunk, shape.hd)
+    rows = [t[name] for name in ("grad", "bank", "snap", "d_u", "beta", "kpay", "rec")]
+    optional = {k: t[k] for k in ("bpre", "scales") if k in t}
+    optional |= {k: sizes[k] for k in ("snap_step_rows",) if k in sizes}
+    plans = [
+        kernels.plan_gx_gwr(
+            *(t[name] for name in ("grad", "delta", "pd", "slots", "d_dv", "dpd")),
+            num_tokens=shape.tokens,
+            **chunk,
+            **common,
+        ),
+        kernels.plan_gx_gemm(t["d_u"].view(by_chunk), t["x"], t["d_dv"].view(by_chunk), **common),
+        kernels.plan_gx_pa2(
+            *rows, t["out_eff"], t["out_g"], num_writes=shape.writes, **optional, **chunk, **common
+        ),
+        kernels.plan_gx_gds(
+            *(t[name] for name in ("grad", "bank", "gy", "qrec", "dq")),
+            num_reads=shape.reads,
+            **chunk,
+            **common,
+        ),
+    ]
+    return StepChain(plans, shape.steps)

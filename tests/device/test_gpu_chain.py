@@ -1,0 +1,86 @@
+"""Chains of the four kernels on a GPU: with and without early launches, eager and as a graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from chain_case import chain_tensors, make_chain
+from kernel_cases import BF16, E4M3, F32, ROW_TYPES, Shape
+from kernel_checks import as_bits, copies, differing
+
+from sdm_runtime import runtime
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(runtime.backends()["cuda"] is not True, reason="no CUDA backend here"),
+]
+
+SHAPES = [
+    Shape(hd=128, chunk=16, writes=16, reads=16, steps=6, slots=64),
+    Shape(hd=256, chunk=16, writes=8, reads=8, steps=4, slots=64, hot=True),
+    Shape(hd=77, chunk=16, writes=4, reads=4, steps=5, types=(BF16, BF16, F32)),
+    Shape(hd=300, chunk=20, steps=3, types=(F32, E4M3, F32), per_entry=True),
+]
+
+
+def on_gpu(tensors: dict) -> dict:
+    return {name: tensor.cuda() for name, tensor in tensors.items()}
+
+
+def host_result(tensors: dict, sizes: dict, shape: Shape) -> dict:
+    expected = copies(tensors)
+    make_chain(expected, sizes, shape, pdl=False).run()
+    return expected
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"hd{s.hd}")
+@pytest.mark.parametrize("pdl", [False, True])
+@pytest.mark.parametrize("graph", [False, True])
+def test_same_bits_as_the_host_chain(shape: Shape, pdl: bool, graph: bool) -> None:
+    tensors, sizes = chain_tensors(shape)
+    expected = host_result(tensors, sizes, shape)
+    assert differing(tensors, expected) != []
+    operands = on_gpu(tensors)
+    chain = make_chain(operands, sizes, shape, pdl)
+    if graph:
+        chain.graph().replay()
+    else:
+        chain.run()
+    after = {name: tensor.cpu() for name, tensor in operands.items()}
+    assert differing(after, expected) == []
+
+
+@pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
+def test_row_types(types: tuple[str, str, str]) -> None:
+    shape = Shape(hd=64, chunk=16, steps=4, types=types)
+    tensors, sizes = chain_tensors(shape)
+    operands = on_gpu(tensors)
+    make_chain(operands, sizes, shape, pdl=True).run()
+    after = {name: tensor.cpu() for name, tensor in operands.items()}
+    assert differing(after, host_result(tensors, sizes, shape)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hot", [False, True], ids=["even", "slow tails"])
+def test_early_launches_never_change_a_bit(hot: bool) -> None:
+    """100 000 replays. Hot slots give every gx_pa2 and gx_gds a few warps that end late."""
+    shape = Shape(hd=128, chunk=32, writes=8, reads=8, steps=3, slots=64, hot=hot, repeat=hot)
+    tensors, sizes = chain_tensors(shape)
+    start, expected = on_gpu(tensors), on_gpu(host_result(tensors, sizes, shape))
+    operands = {name: tensor.clone() for name, tensor in start.items()}
+    outputs = ("grad", "bank", "d_u", "d_dv", "dpd", "out_eff", "out_g", "dq")
+    wanted = {name: as_bits(expected[name]) for name in outputs}
+    graph = make_chain(operands, sizes, shape, pdl=True).graph()
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+
+    def replay() -> None:
+        for name in outputs:
+            operands[name].copy_(start[name])
+        graph.replay()
+
+    for number in range(100_000):
+        replay()
+        if number % 50 == 0:  # a compare costs more than a replay
+            for name in outputs:
+                wrong += (as_bits(operands[name]) != wanted[name]).sum()
+    assert wrong.item() == 0
