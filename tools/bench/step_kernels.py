@@ -1,0 +1,154 @@
+"""Times the step kernels and their chain at the target shapes, inside CUDA graphs.
+
+    python tools/bench/step_kernels.py [--shapes NAME...] [--json OUT.json]
+
+Every figure is the median over replays of one graph that holds a launch for each step, in
+microseconds a step: steps touch other rows, so rows are as cold as in a backward. The floor of a
+kernel counts each row once, at the rates that random 2-KB rows reach on an H200 (2.2 TB/s gathered,
+3.3 TB/s read and written). The matrix product is timed beside the library's, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from step_operands import SHAPES, Sizes, make_operands
+
+from sdm_runtime import kernels
+from sdm_runtime.chain import StepChain
+from sdm_runtime.plans import Plan
+
+GATHER_BYTES_PER_US, MIXED_BYTES_PER_US = 2.2e6, 3.3e6
+REPLAYS = 9
+NAMES = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
+
+
+def make_plans(sizes: Sizes, t: dict[str, torch.Tensor], pdl: bool) -> dict[str, Plan]:
+    """A plan of each kernel over all steps."""
+    common = {"steps": sizes.steps, "num_parallel": sizes.streams, "pdl": pdl}
+    chunk = {"chunk_size": sizes.chunk}
+    by_chunk = (sizes.chunks, sizes.chunk, sizes.hd)
+    gwr = [t[n] for n in ("grad", "delta", "pd", "slots", "d_dv", "dpd")]
+    pa2 = [t[n] for n in ("grad", "bank", "snap", "d_u", "beta", "kpay", "rec")]
+    gds = [t[n] for n in ("grad", "bank", "gy", "qrec", "dq")]
+    tokens = sizes.steps * sizes.chunk
+    return {
+        "gx_gwr": kernels.plan_gx_gwr(*gwr, num_tokens=tokens, **chunk, **common),
+        "gx_gemm": kernels.plan_gx_gemm(
+            t["d_u"].view(by_chunk), t["x"], t["d_dv"].view(by_chunk), **common
+        ),
+        "gx_pa2": kernels.plan_gx_pa2(
+            *pa2, t["out_eff"], t["out_g"], num_writes=sizes.entries, bpre=t["bpre"], **chunk,
+            **common,
+        ),
+        "gx_gds": kernels.plan_gx_gds(*gds, num_reads=sizes.entries, **chunk, **common),
+    }  # fmt: skip
+
+
+def library_graph(sizes: Sizes, t: dict[str, torch.Tensor]) -> torch.cuda.CUDAGraph:
+    """torch.baddbmm for every step."""
+    by_step = (sizes.steps, sizes.streams, sizes.chunk, sizes.hd)
+    d_u, d_dv = t["d_u"].view(by_step), t["d_dv"].view(by_step)
+    x = t["x"].view(sizes.steps, sizes.streams, sizes.chunk, sizes.chunk)
+
+    def steps() -> None:
+        for ti in reversed(range(sizes.steps)):
+            torch.baddbmm(d_u[ti], x[ti].transpose(1, 2), d_dv[ti], out=d_u[ti])
+
+    steps()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        steps()
+    return graph
+
+
+def time_in_turn(replays: dict[str, Callable[[], None]], steps: int) -> dict[str, list[float]]:
+    """Microseconds a step of each replay, alternating between them."""
+    times: dict[str, list[float]] = {name: [] for name in replays}
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for number in range(REPLAYS + 2):
+        for name, replay in replays.items():
+            start.record()
+            replay()
+            stop.record()
+            stop.synchronize()
+            if number >= 2:
+                times[name].append(start.elapsed_time(stop) * 1000 / steps)
+    return times
+
+
+def floor_us(sizes: Sizes, name: str) -> float | None:
+    """What the bytes of a kernel's rows take."""
+    rows = sizes.row_bytes
+    floors = {
+        "gx_gwr": rows / GATHER_BYTES_PER_US,
+        "gx_pa2": 4 * rows / MIXED_BYTES_PER_US,
+        "gx_gds": 3 * rows / MIXED_BYTES_PER_US,
+    }
+    return floors.get(name.split()[0])
+
+
+def time_shape(sizes: Sizes) -> list[dict[str, object]]:
+    """Every row of one shape."""
+    torch.manual_seed(0)
+    operands = make_operands(sizes)
+    plain, early = (make_plans(sizes, operands, pdl) for pdl in (False, True))
+    chains: dict[str, StepChain] = {}
+    for name in NAMES:
+        chains[name] = StepChain([plain[name]], sizes.steps)
+        chains[f"{name} pdl"] = StepChain([early[name]], sizes.steps)
+    chains["chain"] = StepChain([plain[name] for name in NAMES], sizes.steps)
+    chains["chain pdl"] = StepChain([early[name] for name in NAMES], sizes.steps)
+    graphs = {name: chain.graph() for name, chain in chains.items()}
+    replays: dict[str, Callable[[], None]] = {n: g.replay for n, g in graphs.items()}
+    library = library_graph(sizes, operands)
+    replays["baddbmm"] = library.replay
+    rows = []
+    for name, times in time_in_turn(replays, sizes.steps).items():
+        row: dict[str, object] = {"shape": sizes.name, "what": name, "steps": sizes.steps}
+        row |= {"us": statistics.median(times), "spread_us": max(times) - min(times)}
+        row["floor_us"] = floor_us(sizes, name)
+        if name in chains and len(chains[name].plans) == 1:
+            row["geometry"] = chains[name].plans[0].geometry
+        rows.append(row)
+    return rows
+
+
+def print_rows(rows: list[dict[str, object]]) -> None:
+    for row in rows:
+        floor = row["floor_us"]
+        text = f"floor {floor:7.2f}" if isinstance(floor, float) else " " * 13
+        print(f"{row['shape']:<9} {row['what']:<12} {row['us']:8.2f} +- {row['spread_us']:5.2f} us  {text}")  # fmt: skip # noqa: E501
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="*", default=[s.name for s in SHAPES])
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    for sizes in SHAPES:
+        if sizes.name in args.shapes:
+            found = time_shape(sizes)
+            print_rows(found)
+            rows += found
+            torch.cuda.empty_cache()
+    if args.json:
+        machine = {
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "python": platform.python_version(),
+        }
+        args.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
