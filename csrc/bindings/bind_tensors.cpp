@@ -48,9 +48,6 @@ void bind_tensors(py::module_& module) {
            py::arg("shape"), py::arg("strides"))
       .def("__str__", &TensorRef::describe);
   module.def("cuda_unavailable", &plancap::cuda_unavailable);
-  module.def("supports_pdl", [](int cuda_device) {
-    return plancap::make_target({DeviceKind::kCuda, cuda_device}).supports_pdl;
-  });
 }
 
 }  // namespace sdm::bindings

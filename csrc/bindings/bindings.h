@@ -9,6 +9,7 @@ namespace sdm::bindings {
 
 void bind_errors(pybind11::module_& module);
 void bind_tensors(pybind11::module_& module);
+void bind_devices(pybind11::module_& module);
 void bind_plans(pybind11::module_& module);
 void bind_chains(pybind11::module_& module);
 void bind_format(pybind11::module_& module);

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_core, module) {
   sdm::register_kernels();
   sdm::bindings::bind_errors(module);
   sdm::bindings::bind_tensors(module);
+  sdm::bindings::bind_devices(module);
   sdm::bindings::bind_plans(module);
   sdm::bindings::bind_chains(module);
   sdm::bindings::bind_format(module);
