@@ -95,12 +95,14 @@ def run(case: Case, inputs: dict[str, Tensor] | None = None, **options: Any) -> 
     return Outcome(readings.detach(), advanced, grads, leaves["memory"].detach())
 
 
-def expected(case: Case, inputs: dict[str, Tensor] | None = None) -> Outcome:
+def expected(
+    case: Case, inputs: dict[str, Tensor] | None = None, *, rounded: bool = True
+) -> Outcome:
     """The same in float64, token by token, on the inputs as the operation rounds them."""
     given = make_inputs(case) if inputs is None else inputs
     exact = {}
     for name, x in given.items():
-        if name in ("k_val", "v", "q_val"):
+        if rounded and name in ("k_val", "v", "q_val"):
             x = x.to(case.dtype)
         exact[name] = x if name.endswith("_idx") else x.double().requires_grad_()
     readings, final = token_recurrence(**exact)
