@@ -25,22 +25,29 @@ def load_generator():
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_pick_is_the_smallest_tile_and_the_most_splits_of_one_wave(shape):
+def test_pick_is_the_smallest_tile_and_splits_while_its_blocks_pay(shape):
     m, n, k = shape
     choice = pick(shape, 132)
     tactic = tactics()[choice.index]
-    assert tactic["tokens"] == min(t["tokens"] for t in tactics() if t["tokens"] >= min(m, 128))
-    splits, depth_tiles = 1 << choice.split_log2, -(-k // tactic["depth"])
+    tile = min(t["tokens"] for t in tactics() if t["tokens"] >= min(m, 128))
+    assert choice.index == [t["tokens"] for t in tactics()].index(tile)
+    splits, most = 1 << choice.split_log2, min(8, -(-k // tactic["depth"]), tile // 2)
     blocks = _core.bf16_linear_blocks(m, n, k, choice.index, choice.split_log2)
-    assert blocks == -(-n // tactic["rows"]) * -(-m // tactic["tokens"]) * splits
-    assert splits == 1 or blocks <= 132
-    assert splits <= min(8, depth_tiles, tactic["tokens"] // 2)
-    assert 2 * splits > min(8, depth_tiles, tactic["tokens"] // 2) or 2 * blocks > 132
+    assert blocks == -(-n // tactic["rows"]) * -(-m // tile) * splits
+    assert splits <= most
+    assert splits == 1 or blocks <= 132 * 2 // splits
+    assert 2 * splits > most or 2 * blocks > 132 // splits
+
+
+@pytest.mark.parametrize(("n", "splits"), [(1024, 4), (2048, 2), (4096, 2), (6144, 1), (11008, 1)])
+def test_pick_has_the_splits_that_were_measured_to_be_the_fastest(n, splits):
+    assert 1 << pick((1, n, 4096), 132).split_log2 == splits
 
 
 def test_pick_follows_the_number_of_sms():
     assert pick((1, 4096, 4096), 132).split_log2 == 1
-    assert pick((1, 4096, 4096), 264).split_log2 == 2
+    assert pick((1, 4096, 4096), 66).split_log2 == 0
+    assert pick((1, 4096, 4096), 528).split_log2 == 2
 
 
 def test_table():

@@ -7,12 +7,12 @@ namespace {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The first row of the table with these tiles. The table has one for each pair that is picked.
-int32_t find_tactic(int32_t rows, int32_t tokens) {
+// The first row of the table with this tile: the default. There is one for every tile.
+int32_t find_tactic(int32_t tokens) {
   for (int32_t i = 0; i < kNumBf16LinearTactics; ++i) {
-    if (kBf16LinearTactics[i].rows == rows && kBf16LinearTactics[i].tokens == tokens) return i;
+    if (kBf16LinearTactics[i].tokens == tokens) return i;
   }
-  SDM_INTERNAL_CHECK(false, "bf16_linear has no tactic of ", rows, " rows and ", tokens, " tokens");
+  SDM_INTERNAL_CHECK(false, "bf16_linear has no tactic of ", tokens, " tokens");
   return 0;
 }
 
@@ -43,15 +43,13 @@ bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choic
 }
 
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count) {
-  const int32_t tokens = token_tile(shape.num_tokens);
-  Bf16LinearChoice choice{find_tactic(64, tokens), 0};
-  // Many tokens: every block reads all of x, so half as many blocks read half as much of it.
-  // Many rows: half as many blocks, where 64-row tiles are more than a wave.
-  if (tokens >= 64 || num_blocks(shape, choice) > sm_count)
-    choice.tactic = find_tactic(128, tokens);
+  Bf16LinearChoice choice{find_tactic(token_tile(shape.num_tokens)), 0};
   for (int32_t log2 = 1; log2 <= kBf16LinearMaxSplitLog2; ++log2) {
+    // Two blocks to a tile pay wherever they fit one wave; the exchange grows with their number,
+    // and four paid only where they fit half a wave, so eight are asked to fit a quarter.
     const Bf16LinearChoice more{choice.tactic, log2};
-    if (!bf16_linear_split_fits(shape, more) || num_blocks(shape, more) > sm_count) break;
+    if (!bf16_linear_split_fits(shape, more)) break;
+    if (num_blocks(shape, more) << (log2 - 1) > sm_count) break;
     choice = more;
   }
   return choice;

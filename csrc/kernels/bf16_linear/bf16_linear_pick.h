@@ -32,8 +32,9 @@ struct Bf16LinearGrid {
 
 Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice choice);
 
-// The smallest token tile that takes all tokens (128 beyond), 64 or 128 weight rows, and the most
-// splits with which the grid is one wave of one block per SM. K at least 1.
+// The default: the smallest token tile that takes all tokens (128 beyond), its first tactic, and
+// the most splits S with which the grid is at most 2 / S of a wave of one block per SM (S = 2: a
+// wave). K at least 1. Where shapes were measured, the rule's data names a tactic instead.
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count);
 
 // Whether a split has depth and tokens for each of its blocks.
