@@ -28,6 +28,22 @@ def tactics() -> tuple[dict[str, Any], ...]:
     return tuple(_core.bf16_linear_tactics())
 
 
+@lru_cache(maxsize=64)
+def named_tactic(entry: str, splits: int) -> Tactic:
+    """The tactic whose device function is ``entry``.
+
+    Raises:
+        ValueError: The table has none of this name, or ``splits`` is no power of two.
+    """
+    names = [tactic["entry"] for tactic in tactics()]
+    if entry not in names or splits < 1 or splits & (splits - 1):
+        raise ValueError(
+            f"[bf16_linear] tactic: expected one of {', '.join(names)} and a power of two of "
+            f"splits, got {entry} and {splits}"
+        )
+    return Tactic(names.index(entry), splits.bit_length() - 1)
+
+
 def pick(shape: tuple[int, int, int], sm_count: int) -> Tactic:
     """The default tactic for (M, N, K)."""
     return Tactic(*_core.bf16_linear_pick(*shape, sm_count))

@@ -42,8 +42,8 @@ def forced() -> Tactic | None:
 def static_weights() -> Iterator[None]:
     """Vouch that no kernel in flight writes a weight or bias that bf16_linear gets inside.
 
-    The kernel is then launched programmatically: it reads its weight while the kernel before it on
-    the stream is still running, and waits for that kernel only before it reads x (and the bias).
+    The kernel may then be launched programmatically: it reads its weight while the kernel before
+    it on the stream is still running, and waits for that one only before it reads x and the bias.
     True in decoding; not true right after an optimizer step on the same stream. A graph captured
     inside keeps the launches as they are, so the promise goes for its replays too.
     """

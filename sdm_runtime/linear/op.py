@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from sdm_runtime.dispatch import Dispatch, record
 
 from . import rule
 from .checks import as_rows, check, misaligned, unsupported
-from .launch import device_kind, launch, pick, tactics
+from .launch import device_kind, launch, named_tactic, tactics
 from .modes import Tactic, forced, weights_are_static
 
 
@@ -46,14 +46,12 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 @torch.library.custom_op("sdm_runtime::bf16_linear", mutates_args=())
 def _bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     check(x, weight, bias)
-    reason, tactic = _decide(x, weight, bias)
-    if tactic is None:
-        _record(x, "F.linear", reason, {}, pdl=False)
-        return F.linear(x, weight, bias).contiguous()
-    pdl = weights_are_static()
-    y = launch(x, weight, bias, tactic, pdl)
-    entry = tactics()[tactic.index]["entry"]
-    _record(x, "bf16_linear", reason, {"tactic": entry, "splits": 1 << tactic.split_log2}, pdl=pdl)
+    choice = _decide(x, weight, bias)
+    if choice.tactic is None:
+        y = F.linear(x, weight, bias).contiguous()
+    else:
+        y = launch(x, weight, bias, choice.tactic, choice.pdl)
+    _record(x, choice)
     return y
 
 
@@ -63,34 +61,37 @@ def _fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
-def _record(x: Tensor, gemm: str, reason: str, geometry: dict[str, Any], *, pdl: bool) -> None:
-    library = gemm == "F.linear"
-    record(
-        Dispatch(
-            op="bf16_linear",
-            route="library" if library else "kernel",
-            backend="cuda" if x.is_cuda else "host",
-            gemm=gemm,
-            gemm_reason=reason,
-            pdl=pdl,
-            geometry=geometry,
-            launches=0 if library else 1,
-        )
-    )
+class _Choice(NamedTuple):
+    """What serves a call: the kernel with a tactic, or with None F.linear."""
+
+    reason: str
+    tactic: Tactic | None = None
+    pdl: bool = False
 
 
-def _decide(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[str, Tactic | None]:
-    """Why, and the kernel's tactic; None for F.linear."""
-    asked = forced()
-    refusal = _refusal(x, weight, bias, by_rule=asked is None)
+def _decide(x: Tensor, weight: Tensor, bias: Tensor | None) -> _Choice:
+    asked, static = forced(), weights_are_static()
+    refusal = _refusal(x, weight, bias)
     if asked is not None:
+        if refusal is None and (kind := device_kind(x.get_device()))[0] != 9:
+            refusal = f"compute capability {kind[0]}.{kind[1]}"
         if refusal is not None:
             raise ValueError(f"[bf16_linear] forced tactic: the kernel cannot run: {refusal}")
-        return "forced", asked
+        return _Choice("forced", asked, static)
     if refusal is not None:
-        return refusal, None
-    shape = _shape(x, weight)
-    return "measured to be faster", pick(shape, device_kind(x.get_device())[2])
+        return _Choice(refusal)
+    return _by_rule(device_kind(x.get_device()), _shape(x, weight), static)
+
+
+def _by_rule(kind: tuple[int, int, int], shape: tuple[int, int, int], static: bool) -> _Choice:
+    """Static weights allow programmatic launches; where only ordinary ones win, those it is."""
+    decision = rule.Decision("")
+    for route in ("static_weights", "plain") if static else ("plain",):
+        decision = rule.decide_shipped(kind, shape, route)
+        if decision.point is not None:
+            tactic = named_tactic(decision.point.tactic, decision.point.splits)
+            return _Choice(decision.reason, tactic, route == "static_weights")
+    return _Choice(decision.reason)
 
 
 def _shape(x: Tensor, weight: Tensor) -> tuple[int, int, int]:
@@ -99,16 +100,32 @@ def _shape(x: Tensor, weight: Tensor) -> tuple[int, int, int]:
     return rows.count, weight.shape[0], weight.shape[1]
 
 
-def _refusal(x: Tensor, weight: Tensor, bias: Tensor | None, *, by_rule: bool) -> str | None:
+def _refusal(x: Tensor, weight: Tensor, bias: Tensor | None) -> str | None:
+    """Why the kernel cannot take the operands, whatever the rule says."""
     if not x.is_cuda:
         return f"the tensors are on {x.device.type}"
     reason = _core.cuda_unavailable() or unsupported(x, weight, bias) or misaligned(x, weight)
-    if reason:
-        return str(reason)
-    kind = device_kind(x.get_device())
-    if not by_rule:
-        return None if kind[0] == 9 else f"compute capability {kind[0]}.{kind[1]}"
-    return rule.refusal(rule.load(), kind, _shape(x, weight), weights_are_static())
+    return str(reason) if reason else None
+
+
+def _record(x: Tensor, choice: _Choice) -> None:
+    library = choice.tactic is None
+    geometry = {}
+    if choice.tactic is not None:
+        entry = tactics()[choice.tactic.index]["entry"]
+        geometry = {"tactic": entry, "splits": 1 << choice.tactic.split_log2}
+    record(
+        Dispatch(
+            op="bf16_linear",
+            route="library" if library else "kernel",
+            backend="cuda" if x.is_cuda else "host",
+            gemm="F.linear" if library else "bf16_linear",
+            gemm_reason=choice.reason,
+            pdl=choice.pdl,
+            geometry=geometry,
+            launches=0 if library else 1,
+        )
+    )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
