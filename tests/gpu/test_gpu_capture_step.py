@@ -1,0 +1,141 @@
+"""capture_step: whole training steps replayed with new inputs."""
+
+import pytest
+import torch
+
+from sdm_runtime import last_dispatch, sdm_write_read
+from sdm_runtime.graphs import capture_step
+from sdm_runtime.train.capture import put_back
+
+P, T, S, HD, W = 2, 128, 256, 64, 4
+
+
+class Memory(torch.nn.Module):
+    """Some parameters around the operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.value = torch.nn.Linear(HD, HD)
+        self.gate = torch.nn.Linear(HD, 2)
+
+    def forward(self, x, k_idx, q_idx, weights):
+        bank = torch.zeros(P * S, HD, dtype=torch.bfloat16, device=x.device)
+        gates = self.gate(x)
+        return sdm_write_read(
+            bank,
+            k_idx,
+            weights,
+            self.value(x),
+            gates[..., :1].sigmoid(),
+            -gates[..., 1:].exp(),
+            q_idx,
+            weights,
+            num_memory_slots=S,
+            num_parallel=P,
+        )
+
+
+def draw_inputs(generator):
+    def slots():
+        picks = torch.rand(P, T, S, generator=generator).argsort(-1)[..., :W]
+        return (picks + torch.arange(P)[:, None, None] * S).cuda()
+
+    x = torch.randn(P, T, HD, generator=generator).cuda()
+    weights = torch.rand(P, T, W, generator=generator).cuda()
+    return x, slots(), slots(), weights
+
+
+def make_step(seed=0):
+    torch.manual_seed(seed)
+    model = Memory().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True, capturable=True)
+
+    def step(x, k_idx, q_idx, weights):
+        optimizer.zero_grad(set_to_none=True)
+        readings = model(x, k_idx, q_idx, weights).float()
+        loss = (readings - x.reshape(readings.shape)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return model, optimizer, step
+
+
+def test_captured_losses_are_the_eager_ones():
+    generator = torch.Generator().manual_seed(1)
+    batches = [draw_inputs(generator) for _ in range(6)]
+    _, _, eager = make_step()
+    expected = [float(eager(*batch)) for batch in batches]
+
+    model, optimizer, step = make_step()
+    with put_back(model, optimizer):
+        captured = capture_step(step, *batches[0])
+    losses = [float(captured(*batch)) for batch in batches]
+    assert losses == expected
+    assert len(set(losses)) == len(losses)
+    assert last_dispatch()["route"] == "chain"
+
+
+def test_outputs_are_copies_in_the_functions_structure():
+    def step(x):
+        return {"double": x * 2, "parts": (x + 1, [x - 1]), "name": "kept"}
+
+    x = torch.arange(4.0, device="cuda")
+    captured = capture_step(step, x, warmup=1)
+    first = captured(x)
+    second = captured(x + 10)
+    assert torch.equal(first["double"], x * 2)
+    assert torch.equal(second["parts"][1][0], x + 9)
+    assert second["name"] == "kept"
+
+
+def test_it_needs_no_names_to_stay_alive():
+    x = torch.ones(1 << 20, device="cuda")
+    captured = capture_step(lambda x: x.cumsum(0).sum(), x)
+    expected = float(captured(x))
+    torch.cuda.empty_cache()
+    noise = [torch.full((1 << 20,), 3.0, device="cuda") for _ in range(16)]
+    assert float(captured(x)) == expected
+    del noise
+
+
+CHANGED = [
+    (
+        lambda x: (x[:4], 2),
+        ValueError,
+        r"input 0: expected float32 \[8\] on cuda:0, got float32 \[4\]",
+    ),
+    (lambda x: (x.double(), 2), ValueError, r"got float64 \[8\]"),
+    (lambda x: (x.cpu(), 2), ValueError, r"got float32 \[8\] on cpu"),
+    (lambda x: (x,), TypeError, "expected the 2 inputs it was captured with, got 1"),
+    (lambda x: (x, 3), ValueError, "input 1: expected the captured value 2, got 3"),
+    (lambda x: (7, 2), TypeError, "input 0: expected a tensor, got int"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), CHANGED)
+def test_changed_inputs_are_refused_before_anything_runs(change, kind, message):
+    x = torch.ones(8, device="cuda")
+    total = torch.zeros((), device="cuda")
+    captured = capture_step(lambda x, times: total.add_(x.sum() * times), x, 2)
+    before = float(total)
+    with pytest.raises(kind, match=message):
+        captured(*change(x))
+    assert float(total) == before
+
+
+def test_a_step_that_reads_back_is_refused_and_the_device_stays_usable():
+    x = torch.ones(8, device="cuda")
+    with pytest.raises(RuntimeError, match="must not wait for the device"):
+        capture_step(lambda x: x * float(x.sum()), x)
+    assert float(x.sum()) == 8
+
+
+def test_wrong_examples_are_refused():
+    x = torch.ones(2, device="cuda")
+    with pytest.raises(ValueError, match="input 1: expected a tensor on a CUDA device, got cpu"):
+        capture_step(lambda *_: None, x, x.cpu())
+    with pytest.raises(TypeError, match="a list that holds tensors: pass them one by one"):
+        capture_step(lambda *_: None, [x])
+    with pytest.raises(ValueError, match="warmup: expected at least 1, got 0"):
+        capture_step(lambda *_: None, x, warmup=0)

@@ -1,0 +1,85 @@
+"""The explicit graph: bits, rebinding, memory."""
+
+import pytest
+import torch
+from gpu_cases import SHAPES, SMALL, Case
+
+from sdm_runtime import PlanError, StepChain, kernels
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"hd{shape.hd}")
+@pytest.mark.parametrize("pdl", [False, True])
+def test_a_replay_gives_the_hosts_bits(shape, pdl):
+    case = Case(shape)
+    operands = case.fresh()
+    graph = case.chain(operands, pdl).graph()
+    assert graph.nodes == 4 * shape.steps
+    assert graph.programmatic_edges == (graph.nodes - 1 if pdl else 0)
+    for _ in range(2):
+        case.restore(operands)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert case.wrong(operands) == []
+
+
+def test_a_rebound_graph_runs_on_the_new_operands():
+    case = Case(SMALL)
+    first, second = case.fresh(), case.fresh()
+    graph = case.chain(first).graph()
+    del second["kpay"]  # no launch reads it
+    graph.rebind(**second)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert case.wrong(second) == []
+    untouched = {name: tensor.cpu() for name, tensor in first.items()}
+    assert all(
+        torch.equal(untouched[n].view(torch.uint8), case.start[n].view(torch.uint8))
+        for n in ("grad", "bank", "d_u")
+    )
+
+
+def test_a_refused_rebind_leaves_the_graph_as_it_was():
+    case = Case(SMALL)
+    operands = case.fresh()
+    graph = case.chain(operands).graph()
+    with pytest.raises(PlanError, match="d_u"):
+        graph.rebind(d_u=operands["d_u"].double())
+    graph.replay()
+    torch.cuda.synchronize()
+    assert case.wrong(operands) == []
+
+
+def test_a_graph_takes_no_more_memory_than_it_says():
+    steps, plans = 4096, 4
+    d_u = torch.zeros(steps, 16, 16, device="cuda")
+    x = torch.zeros(steps, 16, 16, device="cuda")
+    plan = kernels.plan_gx_gemm(
+        d_u, x, torch.zeros_like(d_u), steps=steps, num_parallel=1, pdl=True
+    )
+    chain = StepChain([plan] * plans, steps)
+    chain.run()
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    graph = chain.graph()
+    graph.replay()
+    torch.cuda.synchronize()
+    taken = before - torch.cuda.mem_get_info()[0]
+    assert taken <= graph.nodes * 3 * 1024 + (8 << 20)  # the docs' 3 KiB, and the pool's rounding
+
+
+def test_the_operation_of_one_graph_is_one_launch():
+    from sdm_runtime import _core
+
+    case = Case(SMALL)
+    operands = case.fresh()
+    chain = case.chain(operands)
+    graph = chain.graph()
+    _core.enable_counter(True)
+    try:
+        before = _core.counted_launches()
+        graph.replay()
+        assert _core.counted_launches() - before == 1
+        chain.run()
+        assert _core.counted_launches() - before == 1 + chain.launches
+    finally:
+        _core.enable_counter(False)
