@@ -31,7 +31,7 @@ def matrix(later: PairSide, writes: PairSide, chunk: int) -> Tensor:
     count = later.weight.shape[0]
     out = torch.zeros(count * chunk * chunk, dtype=torch.float32, device=weight.device)
     for block in _blocks(later, writes, chunk):
-        value = weight[block.later] * write_weight[block.earlier] * block.decay
+        value = _at(weight, block.later).mul_(block.decay).mul_(_at(write_weight, block.earlier))
         # One thread adds in list order on the CPU: the same bits for any thread count.
         out.index_add_(0, block.cell, value)
     return out.view(count, chunk, chunk)
@@ -44,36 +44,42 @@ def gradient(later: PairSide, writes: PairSide, d_matrix: Tensor) -> tuple[Tenso
     d_later, d_write = torch.zeros_like(weight), torch.zeros_like(write_weight)
     flat = d_matrix.reshape(-1)
     for block in _blocks(later, writes, d_matrix.shape[1]):
-        scaled = (flat[block.cell] * block.decay).to(f64)
-        d_later.index_add_(0, block.later, scaled * write_weight[block.earlier])
-        d_write.index_add_(0, block.earlier, scaled * weight[block.later])
+        scaled = _at(flat, block.cell).mul_(block.decay).to(f64)
+        d_later.index_add_(0, block.later, _at(write_weight, block.earlier).mul_(scaled))
+        d_write.index_add_(0, block.earlier, _at(weight, block.later).mul_(scaled))
     return d_later.view_as(later.weight), d_write.view_as(writes.weight)
+
+
+def _at(x: Tensor, places: Tensor) -> Tensor:
+    # Several times faster than x[places] on the CPU.
+    return x.index_select(0, places)
 
 
 def _blocks(later: PairSide, writes: PairSide, chunk: int) -> Iterator[_Block]:
     """All pairs, later entry by later entry, in blocks of bounded size."""
     start, stop = later.past
     count, per_chunk = writes.weight.shape
-    device = start.device
-    bases = torch.arange(count, device=device).unsqueeze(1)
-    first_write = (start + bases * per_chunk).flatten()
-    row_cell = ((bases * chunk + later.entries.token) * chunk).flatten()
-    log, write_log = later.log.flatten(), writes.log.flatten()
-    write_token = writes.entries.token.flatten()
+    bases = torch.arange(count, device=start.device).unsqueeze(1)
     lengths = (stop - start).flatten()
     places = lengths.nonzero().squeeze(1)
-    lengths = lengths[places]
+    # Of the entries that have pairs: how many, the first write, the matrix row, the log sum.
+    lengths = _at(lengths, places)
+    first_write = _at((start + bases * per_chunk).flatten(), places)
+    row = _at(((bases * chunk + later.entries.token) * chunk).flatten(), places)
+    log = _at(later.log.flatten(), places)
+    write_log, write_token = writes.log.flatten(), writes.entries.token.flatten()
     ends = lengths.cumsum(0)
+    begins = ends - lengths
     for rows in _row_blocks(ends):
-        length, place = lengths[rows], places[rows]
-        end = ends[rows]
-        origin = end[0] - length[0]
-        entry = torch.repeat_interleave(place, length)
-        shift = first_write[place] - (end - length - origin)
-        earlier = torch.repeat_interleave(shift, length)
-        earlier += torch.arange(earlier.shape[0], device=device)
-        decay = (log[entry] - write_log[earlier]).to(torch.float32).exp_()
-        yield _Block(entry, earlier, row_cell[entry] + write_token[earlier], decay)
+        entry = torch.repeat_interleave(lengths[rows])
+        # The running number of the pair, moved to where its entry's writes begin.
+        shift = first_write[rows] - begins[rows]
+        earlier = _at(shift, entry)
+        begin = int(begins[rows.start])
+        earlier += torch.arange(begin, begin + earlier.shape[0], device=start.device)
+        decay = _at(log[rows], entry).sub_(_at(write_log, earlier)).to(torch.float32).exp_()
+        cell = _at(row[rows], entry).add_(_at(write_token, earlier))
+        yield _Block(_at(places[rows], entry), earlier, cell, decay)
 
 
 def _row_blocks(ends: Tensor) -> Iterator[slice]:

@@ -58,7 +58,9 @@ def build_timeline(
     is_read = _look_up(kinds.is_read, order)
     place = torch.arange(n + m, device=order.device)
     reads_before = is_read.cumsum(1).sub_(is_read.to(torch.int64))
-    rank = torch.where(is_read, n + reads_before, place - reads_before)
+    # Written without torch.where, which is slow on the CPU for flags that alternate.
+    rank = place - reads_before
+    rank += is_read * (n + reads_before - rank)
     position = torch.empty_like(order).scatter_(1, rank, place.expand_as(order))
     write_at, read_at = position[:, :n], position[:, n:]
     write_slots, writes = _entries(slots, order.gather(1, write_at), kinds, bank_rows)
@@ -153,10 +155,11 @@ def _ranges(first: Tensor) -> tuple[Tensor, Tensor]:
     """Start and stop of each place's range, from the flags of the ranges' first places."""
     m = first.shape[1]
     place = torch.arange(m, device=first.device)
-    start = torch.where(first, place, 0).cummax(1).values
-    # The same from the right: the next first place, or the end.
-    nexts = torch.where(first[:, 1:], place[1:], m).flip(1).cummin(1).values.flip(1)
-    return start, torch.nn.functional.pad(nexts, (0, 1), value=m)
+    start = (first * place).cummax(1).values
+    # The same from the right: how far the next first place, or the end, is from the end.
+    left = torch.zeros_like(start)
+    torch.mul(first[:, 1:], m - place[1:], out=left[:, :-1])
+    return start, m - left.flip(1).cummax(1).values.flip(1)
 
 
 def run_ranges(entries: Entries) -> tuple[Tensor, Tensor]:
