@@ -67,7 +67,7 @@ def segmented_suffix_sum(x: Tensor, stop: Tensor) -> Tensor:
 
 
 def _keep(x: Tensor, others: Tensor, distance: int) -> Tensor:
-    """x where others >= distance, else 0 (also for a NaN); by bits: torch.where is slow on the CPU."""
+    """x where others >= distance, else 0 even for a NaN. By bits: torch.where is slow on a CPU."""
     mask = (distance - 1 - others) >> 63
     return (x.view(torch.int64) & mask).view(torch.float64)
 
