@@ -1,0 +1,62 @@
+"""What the GPU tests of bf16_linear share: where they run, and the kernel with every tactic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from sdm_runtime import _core
+from sdm_runtime.linear import forced_tactic
+from sdm_runtime.linear.launch import operand_refs, tactics
+from sdm_runtime.linear.modes import Tactic
+from sdm_runtime.tensors import current_stream
+
+
+def _missing() -> str:
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    if torch.cuda.get_device_capability() != (9, 0):
+        return "the kernel needs compute capability 9.0"
+    return str(_core.cuda_unavailable() or "")
+
+
+ON_HOPPER = [pytest.mark.gpu, pytest.mark.skipif(bool(_missing()), reason=_missing())]
+
+
+def choices(depth: int) -> Iterator[Tactic]:
+    """Every tactic with every split that has a depth tile and two tokens for each block."""
+    for index, row in enumerate(tactics()):
+        for split_log2 in range(4):
+            splits = 1 << split_log2
+            if splits <= -(-depth // row["depth"]) and 2 * splits <= row["tokens"]:
+                yield Tactic(index, split_log2)
+
+
+def name(tactic: Tactic) -> str:
+    """For the ids of parametrized tests."""
+    return (
+        f"{tactics()[tactic.index]['entry'].removeprefix('bf16_linear_')}_x{1 << tactic.split_log2}"
+    )
+
+
+def forced(tactic: Tactic):
+    """The context in which bf16_linear runs with this tactic."""
+    return forced_tactic(tactic.index, tactic.split_log2)
+
+
+def run_into(y, x, weight, bias, tactic: Tactic, *, pdl: bool = False) -> None:
+    """The kernel, with the output given."""
+    refs = operand_refs(x, weight, bias, y)
+    _core.bf16_linear(*refs, tactic.for_core(), pdl, current_stream(y.device))
+
+
+def captured(work):
+    """A CUDA graph of ``work()``, not yet replayed, and what it returned."""
+    work()  # loads the kernels, which a capture must not
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()
+    return graph, result
