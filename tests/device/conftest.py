@@ -1,8 +1,9 @@
-"""Device tests draw their operands as the host twins' tests do."""
+"""Device tests draw their operands as the host twins' tests do, and test the build's tools."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests/kernels"), str(ROOT / "tools")]

@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from chain_case import chain_tensors, make_chain
+from gpu import NEEDS_GPU, on_cpu, on_gpu
 from kernel_cases import BF16, E4M3, F32, ROW_TYPES, Shape
 from kernel_checks import as_bits, copies, differing
 
-from sdm_runtime import runtime
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(runtime.backends()["cuda"] is not True, reason="no CUDA backend here"),
-]
+pytestmark = NEEDS_GPU
 
 SHAPES = [
     Shape(hd=128, chunk=16, writes=16, reads=16, steps=6, slots=64),
@@ -21,10 +17,6 @@ SHAPES = [
     Shape(hd=77, chunk=16, writes=4, reads=4, steps=5, types=(BF16, BF16, F32)),
     Shape(hd=300, chunk=20, steps=3, types=(F32, E4M3, F32), per_entry=True),
 ]
-
-
-def on_gpu(tensors: dict) -> dict:
-    return {name: tensor.cuda() for name, tensor in tensors.items()}
 
 
 def host_result(tensors: dict, sizes: dict, shape: Shape) -> dict:
@@ -46,8 +38,7 @@ def test_same_bits_as_the_host_chain(shape: Shape, pdl: bool, graph: bool) -> No
         chain.graph().replay()
     else:
         chain.run()
-    after = {name: tensor.cpu() for name, tensor in operands.items()}
-    assert differing(after, expected) == []
+    assert differing(on_cpu(operands), expected) == []
 
 
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
@@ -56,8 +47,7 @@ def test_row_types(types: tuple[str, str, str]) -> None:
     tensors, sizes = chain_tensors(shape)
     operands = on_gpu(tensors)
     make_chain(operands, sizes, shape, pdl=True).run()
-    after = {name: tensor.cpu() for name, tensor in operands.items()}
-    assert differing(after, host_result(tensors, sizes, shape)) == []
+    assert differing(on_cpu(operands), host_result(tensors, sizes, shape)) == []
 
 
 @pytest.mark.slow

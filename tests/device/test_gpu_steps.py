@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+from gpu import NEEDS_GPU, on_cpu, on_gpu
 from kernel_cases import BF16, F32, INT4, ROW_TYPES, Shape
 from kernel_checks import case, copies, differing, run
 
-from sdm_runtime import kernels, runtime
+from sdm_runtime import kernels
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(runtime.backends()["cuda"] is not True, reason="no CUDA backend here"),
-]
+pytestmark = NEEDS_GPU
 
 WIDTHS = [1, 30, 36, 77, 128, 130, 256, 1024, 1100]
 GRAD_TYPES = [(BF16, BF16, BF16), (BF16, BF16, F32), (F32, F32, F32)]
-
-
-def on_gpu(tensors: dict) -> dict:
-    return {name: tensor.cuda() for name, tensor in tensors.items()}
-
-
-def on_cpu(tensors: dict) -> dict:
-    return {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def assert_same_bits(kernel: str, shape: Shape, ti: int | None = None) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
 import gen_device_table
+import pytest
 import scan_device_code
 
 WAIT = "griddepcontrol.wait;"
