@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sdm_runtime.ops.readback import reads_are_free
 from sdm_runtime.ops.timeline import Timeline
 
 # exp(-1000) is zero in float64 already; the clamp keeps -inf minus -inf out of the differences.
@@ -74,4 +75,4 @@ def _keep(x: Tensor, others: Tensor, distance: int) -> Tensor:
 
 def _longest(others: Tensor) -> int:
     """Length of the longest range: exact on the CPU, a bound where reading it would synchronize."""
-    return int(others.max()) + 1 if others.device.type == "cpu" else others.shape[1]
+    return int(others.max()) + 1 if reads_are_free(others) else others.shape[1]

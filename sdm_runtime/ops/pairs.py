@@ -24,7 +24,8 @@ from torch import Tensor
 
 from sdm_runtime.ops import pair_list, pair_sweep
 from sdm_runtime.ops.log_sums import LogSums
-from sdm_runtime.ops.pair_sides import PairSide, pair_sides
+from sdm_runtime.ops.pair_sides import pair_sides
+from sdm_runtime.ops.readback import reads_are_free
 from sdm_runtime.ops.timeline import Timeline
 from sdm_runtime.ops.weights import Weights
 
@@ -43,7 +44,7 @@ def pair_matrices(
 ) -> tuple[Tensor, Tensor]:
     """A and QK, [N, C, C] f32 each, zero where no slot is shared."""
     writes, reads = pair_sides(timeline, weights, sums)
-    matrix = pair_list.matrix if _on_cpu(writes) else pair_sweep.matrix
+    matrix = pair_list.matrix if reads_are_free(writes.weight) else pair_sweep.matrix
     return matrix(writes, writes, chunk), matrix(reads, writes, chunk)
 
 
@@ -52,7 +53,7 @@ def pair_gradients(
 ) -> PairGradients:
     """Gradients through A and QK for d_a, d_qk [N, C, C] f32 (unpaired cells are not used)."""
     writes, reads = pair_sides(timeline, weights, sums)
-    gradient = pair_list.gradient if _on_cpu(writes) else pair_sweep.gradient
+    gradient = pair_list.gradient if reads_are_free(writes.weight) else pair_sweep.gradient
     later, earlier = gradient(writes, writes, d_a)
     d_q, d_k = gradient(reads, writes, d_qk)
     # A pair's log sums enter as exp(log of the later one - log of the earlier one): what one gains
@@ -63,7 +64,3 @@ def pair_gradients(
         write_log=weights.k * (later - earlier - d_k),
         read_log=weights.q * d_q,
     )
-
-
-def _on_cpu(side: PairSide) -> bool:
-    return side.weight.device.type == "cpu"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.ops.geometry import Geometry
+from sdm_runtime.ops.readback import reads_are_free
 from sdm_runtime.ops.records import Groups
 from sdm_runtime.ops.step_table import StepTable
 from sdm_runtime.ops.timeline import Timeline
@@ -16,11 +17,11 @@ from sdm_runtime.ops.weights import Weights, staged
 
 
 class Bags(NamedTuple):
-    """Weighted sums of rows: per step one flat list, cut at offsets that all steps share."""
+    """Weighted sums of rows: per step one flat list, cut at offsets."""
 
     rows: Sequence[Tensor]
     weights: Sequence[Tensor]  # f32
-    offsets: Tensor
+    offsets: Sequence[Tensor]
 
 
 class StepIndices(NamedTuple):
@@ -29,9 +30,7 @@ class StepIndices(NamedTuple):
     gather: Sequence[Tensor]  # [P*C*W] bank rows of the groups; [P*C*(W+R)] with the reads'
     residual: Bags  # {v, -keff M0} per token; then {qeff M0} per token, if read rows are fetched
     reads: Bags | None  # {qeff M0} per token, in bank rows, if they are not
-    update_bags: Sequence[Tensor]  # [2*P*C*W]: {cpe M0, pd delta ..} of every group
-    update_weights: Sequence[Tensor]
-    update_offsets: Sequence[Tensor]
+    updates: Bags  # {cpe M0, pd delta ..} of every group
     update_source: Sequence[Tensor] | None  # the bag that goes to each row; None: as they stand
     update_rows: Sequence[Tensor]  # bank rows
 
@@ -58,9 +57,11 @@ def step_indices(
         gather=gather,
         residual=residual,
         reads=reads,
-        update_bags=_by_step(updates.bags, steps).unbind(0),
-        update_weights=_by_step(updates.weights, steps).unbind(0),
-        update_offsets=offsets,
+        updates=Bags(
+            _by_step(updates.bags, steps).unbind(0),
+            _by_step(updates.weights, steps).unbind(0),
+            offsets,
+        ),
         update_source=source,
         update_rows=target,
     )
@@ -87,15 +88,15 @@ def _fetches(
     places = torch.arange(tokens, device=rows.device)
     writes_at, reads_at = places * (1 + geometry.writes), places * geometry.reads
     if table.read_offset is None:
-        residual = Bags(of_writes[0].unbind(0), of_writes[1].unbind(0), writes_at)
-        read_bags = Bags(of_reads[0].unbind(0), of_reads[1].unbind(0), reads_at)
+        residual = Bags(of_writes[0].unbind(0), of_writes[1].unbind(0), (writes_at,) * steps)
+        read_bags = Bags(of_reads[0].unbind(0), of_reads[1].unbind(0), (reads_at,) * steps)
         return gather.unbind(0), residual, read_bags
     gather = torch.cat((gather, of_reads[0]), 1)
     place = torch.arange(of_reads[0].shape[1], device=rows.device).expand_as(of_reads[0])
     fetched = torch.cat((of_writes[0], place + (table.group_row + table.read_offset)), 1)
     both = torch.cat((of_writes[1], of_reads[1]), 1)
     offsets = torch.cat((writes_at, tokens * (1 + geometry.writes) + reads_at))
-    return gather.unbind(0), Bags(fetched.unbind(0), both.unbind(0), offsets), None
+    return gather.unbind(0), Bags(fetched.unbind(0), both.unbind(0), (offsets,) * steps), None
 
 
 def _group_rows(timeline: Timeline, groups: Groups) -> Tensor:
@@ -172,7 +173,7 @@ def _update_targets(
     On the CPU only the used groups are left. Elsewhere their number would have to be read back:
     every ordinal stays, and the unused ones write the first group's new row once more.
     """
-    if rows.device.type != "cpu":
+    if not reads_are_free(rows):
         lists = (updates.offsets, rows, updates.source)
         offsets, target, source = (_by_step(x, steps).unbind(0) for x in lists)
         return offsets, target, source

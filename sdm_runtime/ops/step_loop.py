@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.ops.geometry import Geometry
+from sdm_runtime.ops.readback import reads_are_free
 from sdm_runtime.ops.step_indices import Bags, StepIndices
 from sdm_runtime.ops.step_table import StepTable
 from sdm_runtime.ops.token_step import TokenStep, all_finite
@@ -42,36 +43,36 @@ def run_steps(
     x_beta [steps, P, C, C] f32 = X diag(beta). token_by_token(step, group rows) runs a step that is
     not finite again, before it is written.
     """
-    p, c, hd = geometry.streams, geometry.chunk, geometry.head_dim
+    p, c, n, hd = geometry.streams, geometry.chunk, geometry.chunk_writes, geometry.head_dim
     rows, steps, tokens = table.rows, x_beta.shape[0], p * c
-    deltas = rows[table.v_row :][: steps * tokens].view(steps, p, c, hd)
-    on_cpu = bank.device.type == "cpu"
+    deltas = rows[table.v_row :][: steps * tokens].view(steps, p, c, hd).unbind(0)
+    before = table.step_rows(steps, indices.gather[0].shape[0])
+    fetched = table.fetched_rows(steps, indices.gather[0].shape[0])
+    may_check = reads_are_free(bank)
     residuals: list[Tensor] = []
     readings: list[Tensor] = []
     again: dict[int, TokenStep] = {}
     for i, x in enumerate(x_beta.unbind(0)):
-        gather = indices.gather[i]
-        before = table.step_rows(i, gather.shape[0])
-        fetched = table.fetched_rows(i, gather.shape[0])
-        torch.index_select(bank, 0, gather, out=before if fetched is None else fetched)
+        gathered = before[i] if fetched is None else fetched[i]
+        torch.index_select(bank, 0, indices.gather[i], out=gathered)
         if fetched is not None:
-            before.copy_(fetched)
+            before[i].copy_(gathered)
         sums = _bag_sums(rows, indices.residual, i)
-        residuals.append(sums[:tokens])
-        readings.append(
-            sums[tokens:] if indices.reads is None else _bag_sums(bank, indices.reads, i)
-        )
-        torch.bmm(x, residuals[i].view(p, c, hd), out=deltas[i])
-        bags = Bags(indices.update_bags, indices.update_weights, indices.update_offsets[i])
-        new = _bag_sums(rows, bags, i)
+        if indices.reads is None:
+            residual, reading = sums.view(2, p, c, hd).unbind(0)
+        else:
+            residual, reading = sums.view(p, c, hd), _bag_sums(bank, indices.reads, i)
+        torch.bmm(x, residual, out=deltas[i])
+        new = _bag_sums(rows, indices.updates, i)
         if indices.update_source is not None:
             new = new.index_select(0, indices.update_source[i])
-        if on_cpu and not all_finite(residuals[i], readings[i], deltas[i]):
-            groups = before[: p * geometry.chunk_writes].view(p, geometry.chunk_writes, hd)
-            again[i] = token_by_token(i, groups)
-            deltas[i] = again[i].delta
+        if may_check and not all_finite(residual, reading, deltas[i]):
+            again[i] = token_by_token(i, before[i][: p * n].view(p, n, hd))
+            deltas[i].copy_(again[i].delta)
             new = again[i].rows
         bank.index_copy_(0, indices.update_rows[i], new.to(bank.dtype))
+        residuals.append(residual)
+        readings.append(reading)
     shape = (steps * p, c, hd)
     return StepResults(torch.stack(residuals).view(shape), torch.stack(readings).view(shape), again)
 
@@ -79,6 +80,6 @@ def run_steps(
 def _bag_sums(rows: Tensor, bags: Bags, step: int) -> Tensor:
     """Each bag's weighted sum of rows, f32, in list order: no result depends on threads."""
     sums: Tensor = torch.embedding_bag(
-        rows, bags.rows[step], bags.offsets, False, _SUM, False, bags.weights[step]
+        rows, bags.rows[step], bags.offsets[step], False, _SUM, False, bags.weights[step]
     )[0]
     return sums

@@ -16,6 +16,7 @@ and the snapshots end up back to back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -38,17 +39,21 @@ class StepTable(NamedTuple):
     fetched_row: int
     fetched_stride: int
 
-    def step_rows(self, step: int, count: int) -> Tensor:
-        """The table's group and read rows of a step of the segment."""
-        first = self.group_row + step * self.stride
-        return self.rows[first : first + count]
+    def step_rows(self, steps: int, count: int) -> Sequence[Tensor]:
+        """The table's group and read rows of each of the segment's steps, [count, hd]."""
+        return _windows(self.rows, self.group_row, self.stride, steps, count)
 
-    def fetched_rows(self, step: int, count: int) -> Tensor | None:
-        """Where the bank rows of a step go first, if that is not the table."""
+    def fetched_rows(self, steps: int, count: int) -> Sequence[Tensor] | None:
+        """Where the bank rows of each step go first, if that is not the table."""
         if self.fetched is None:
             return None
-        first = self.fetched_row + step * self.fetched_stride
-        return self.fetched[first : first + count]
+        return _windows(self.fetched, self.fetched_row, self.fetched_stride, steps, count)
+
+
+def _windows(rows: Tensor, first: int, stride: int, steps: int, count: int) -> Sequence[Tensor]:
+    """Views of rows [first + i * stride, + count) for i < steps; they may overlap."""
+    hd = rows.shape[1]
+    return rows.as_strided((steps, count, hd), (stride * hd, hd, 1), first * hd).unbind(0)
 
 
 class TableBuffers:
