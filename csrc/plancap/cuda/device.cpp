@@ -19,6 +19,7 @@ int attribute(const DeviceInfo& info, CUdevice_attribute which) {
 
 DeviceInfo ask_device(int index) {
   const Driver& cuda = driver();
+  const RelaxedCapture relaxed;
   const std::string where = cat("cuda:", index, ": ");
   DeviceInfo info;
   info.index = index;

@@ -1,0 +1,186 @@
+"""Host time per launch: a chain's run against a bare loop of the same driver launches.
+
+    python tools/bench/host_launch.py [--rounds N] [--json OUT.json]
+
+The chain is small, so that the device keeps up and the host is what is timed; each round runs every
+way once, in turn, from an idle device. The bare loop (bare_launch.cpp) makes the same launches with
+the same attributes and patches nothing. Also: one replay of the captured and of the explicit graph
+(host time of the replay and the device's time per launch), and what building the chain takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import re
+import statistics
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from step_kernels import NAMES, make_plans
+from step_operands import Sizes, make_operands
+
+import sdm_runtime
+from sdm_runtime.chain import StepChain
+from sdm_runtime.plans import Plan
+
+TINY = Sizes("tiny", 1, 16, 4, 64, 256, 200)  # 800 launches: fewer than the driver queues
+IMAGES = Path(sdm_runtime.__file__).parent / "device"
+
+
+def cuda_include() -> str:
+    """The folder of cuda.h, as nvcc names it."""
+    command = ["nvcc", "--dryrun", "-x", "cu", "-E", os.devnull]
+    said = subprocess.run(command, check=True, text=True, capture_output=True).stderr
+    match = re.search(r'INCLUDES="-I([^"]*?)"', said)
+    if not match:
+        raise SystemExit("host_launch: nvcc does not say where cuda.h is")
+    return match[1].strip()
+
+
+def build_bare_loop(folder: Path) -> ctypes.CDLL:
+    source = Path(__file__).with_name("bare_launch.cpp")
+    target = folder / "libbare_launch.so"
+    command = ["g++", "-O2", "-std=c++20", "-shared", "-fPIC", f"-I{cuda_include()}"]
+    subprocess.run([*command, str(source), "-o", str(target), "-ldl"], check=True)
+    library = ctypes.CDLL(str(target))
+    library.bare_run.restype = ctypes.c_double
+    return library
+
+
+def bound_params(plan: Plan) -> bytes:
+    """The plan's parameter block with the addresses of its operands in it."""
+    params = bytearray(plan._core.params())
+    offsets = {field.name: field.offset for field in plan.fields}
+    for operand in plan.operands:
+        address = plan.tensors[operand.name].data_ptr() + operand.offset
+        struct.pack_into("<Q", params, offsets[operand.field], address)
+    return bytes(params)
+
+
+def add_bare_launches(library: ctypes.CDLL, chain: StepChain, stream: int) -> None:
+    library.bare_clear()
+    for plan in chain.plans:
+        geometry = plan.geometry
+        image = (IMAGES / f"{geometry['entry']}.fatbin").read_bytes()
+        blocks = (ctypes.c_uint * 6)(*geometry["grid"], *geometry["block"])
+        params = bound_params(plan)
+        error = library.bare_add(
+            image,
+            geometry["entry"].encode(),
+            blocks,
+            ctypes.c_uint(geometry["shared_bytes"]),
+            int(geometry["programmatic"]),
+            params,
+            len(params),
+            ctypes.c_void_p(stream),
+        )
+        if error:
+            raise SystemExit(f"host_launch: the bare loop cannot load {geometry['entry']}: {error}")
+
+
+def host_us(call: Callable[[], object]) -> float:
+    """Host microseconds of a call, from an idle device."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter_ns()
+    call()
+    return (time.perf_counter_ns() - begin) / 1e3
+
+
+def device_us(call: Callable[[], object]) -> float:
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    call()
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) * 1000
+
+
+def time_ways(library: ctypes.CDLL, pdl: bool, rounds: int) -> list[dict[str, object]]:
+    operands = make_operands(TINY)
+    plans = make_plans(TINY, operands, pdl)
+    chain = StepChain([plans[name] for name in NAMES], TINY.steps)
+    stream = torch.cuda.current_stream()
+    add_bare_launches(library, chain, stream.cuda_stream)
+    explicit = chain.graph()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        chain.run()
+
+    def bare() -> float:
+        torch.cuda.synchronize()
+        taken = float(library.bare_run(TINY.steps))
+        if taken < 0:
+            raise SystemExit(f"host_launch: the bare loop failed with error {-taken:.0f}")
+        return taken
+
+    ways: dict[str, Callable[[], float]] = {
+        "bare loop": bare,
+        "chain.run": lambda: host_us(chain.run),
+        "captured graph, host": lambda: host_us(captured.replay),
+        "explicit graph, host": lambda: host_us(explicit.replay),
+        "captured graph, device": lambda: device_us(captured.replay),
+        "explicit graph, device": lambda: device_us(explicit.replay),
+        "building the chain": lambda: host_us(lambda: build(operands, pdl)),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 2):
+        for name, way in ways.items():
+            taken = way()
+            if number >= 2:
+                times[name].append(taken)
+    per = {name: 1 if name.startswith("building") else chain.launches for name in ways}
+    base = statistics.median(times["bare loop"]) / chain.launches
+    rows = []
+    for name, list_us in times.items():
+        each = [us / per[name] for us in list_us]
+        row: dict[str, object] = {"what": name, "pdl": pdl, "us": statistics.median(each)}
+        row["spread_us"] = max(each) - min(each)
+        row["to_bare"] = statistics.median(each) / base if name == "chain.run" else None
+        rows.append(row)
+    return rows
+
+
+def build(operands: dict[str, torch.Tensor], pdl: bool) -> StepChain:
+    plans = make_plans(TINY, operands, pdl)
+    return StepChain([plans[name] for name in NAMES], TINY.steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        library = build_bare_loop(Path(folder))
+        for pdl in (False, True):
+            rows += time_ways(library, pdl, args.rounds)
+    for row in rows:
+        ratio = f"  {row['to_bare']:.3f} x the bare loop" if row["to_bare"] else ""
+        unit = "us" if str(row["what"]).startswith("building") else "us a launch"
+        early = "pdl" if row["pdl"] else "   "
+        print(
+            f"{row['what']:<24} {early} {row['us']:8.3f} +- {row['spread_us']:6.3f} {unit}{ratio}"
+        )
+    if args.json:
+        machine = {
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "python": platform.python_version(),
+            "cpu": platform.processor() or platform.machine(),
+        }
+        args.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
