@@ -125,6 +125,18 @@ def reduce_instances() -> list[Instance]:
     ]
 
 
+def chunk_instances() -> list[Instance]:
+    """The kernels that take all chunks of a call at once: one instance each."""
+    return [
+        Instance(name, name, params, bounds, f"{name}_device")
+        for name, params, bounds in (
+            ("chunk_prepare", "ChunkPrepareParams", "kPrepareThreads"),
+            ("pair_matrices", "PairMatricesParams", "kPairThreads"),
+            ("chunk_gradients", "ChunkGradientsParams", "kGradientThreads"),
+        )
+    ]
+
+
 def instances() -> list[Instance]:
     """Every device function of the step kernels."""
     return [
@@ -133,6 +145,7 @@ def instances() -> list[Instance]:
         *row_instances("gx_gwr", "GxGwrParams", "kGwrShape.threads", GWR_ROWS),
         *gemm_instances(),
         *reduce_instances(),
+        *chunk_instances(),
     ]
 
 

@@ -14,6 +14,7 @@ void bind_plans(pybind11::module_& module);
 void bind_chains(pybind11::module_& module);
 void bind_format(pybind11::module_& module);
 void bind_kernels(pybind11::module_& module);
+void bind_chunks(pybind11::module_& module);
 void bind_linear(pybind11::module_& module);
 void bind_blas_gemm(pybind11::module_& module);
 void bind_graphs(pybind11::module_& module);  // nothing in a host-only build

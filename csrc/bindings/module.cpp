@@ -11,6 +11,7 @@ PYBIND11_MODULE(_core, module) {
   sdm::bindings::bind_chains(module);
   sdm::bindings::bind_format(module);
   sdm::bindings::bind_kernels(module);
+  sdm::bindings::bind_chunks(module);
   sdm::bindings::bind_linear(module);
   sdm::bindings::bind_blas_gemm(module);
   sdm::bindings::bind_graphs(module);

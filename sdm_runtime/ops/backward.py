@@ -9,19 +9,15 @@ from torch import Tensor
 
 from sdm_runtime.kernels import num_slices
 from sdm_runtime.ops import chain_run
-from sdm_runtime.ops.backward_terms import ChainResults, segment_gradients
+from sdm_runtime.ops.backward_terms import InputGradients, segment_gradients
 from sdm_runtime.ops.bank_lease import BankLease
 from sdm_runtime.ops.call import Call
-from sdm_runtime.ops.chain_operands import (
-    ChainOperands,
-    allocate_operands,
-    chunk_range,
-    fill_segment,
-)
+from sdm_runtime.ops.chain_operands import ChainOperands, allocate_operands, fill_segment
+from sdm_runtime.ops.chunk_kernels import WeightGradients, kernel_inputs
 from sdm_runtime.ops.forward_store import Saved
+from sdm_runtime.ops.geometry import Geometry
 from sdm_runtime.ops.plane_sums import sum_planes
-from sdm_runtime.ops.segment_state import SegmentState, segment_state
-from sdm_runtime.ops.staging import Inputs, unstage
+from sdm_runtime.ops.staging import Inputs
 
 
 class Gradients(NamedTuple):
@@ -50,17 +46,24 @@ def run_backward(
     bank, geometry = lease.bank, call.geometry
     operands = allocate_operands(bank, saved, call, num_slices(geometry.head_dim))
     gy = grad_readings.view(geometry.streams, geometry.tokens, geometry.head_dim)
-    states: list[SegmentState] = []
-    for segment in geometry.segments(cuda=bank.is_cuda):
-        order = saved.order[chunk_range(geometry, segment)].to(torch.int64)
-        state = segment_state(inputs, geometry, segment, bank.dtype, order)
-        fill_segment(operands, state, saved, gy, geometry)
-        states.append(state)
+    given = kernel_inputs(inputs)
+    segments = list(geometry.segments(cuda=bank.is_cuda))
+    chunks = [fill_segment(operands, given, saved, gy, geometry, s) for s in segments]
 
     _run_chain(lease, operands, call)
 
-    results = sum_planes(operands, geometry)
-    return _gradients(states, results, operands, inputs, saved, call)
+    dots = sum_planes(operands, geometry)
+    out = allocate_gradients(given, geometry)
+    for segment, events in zip(segments, chunks, strict=True):
+        segment_gradients(segment, events, dots, operands, saved, geometry, out)
+    return Gradients(
+        memory=operands.grad.to(bank.dtype),
+        k_val=out.weights.k.to(inputs.k_val.dtype),
+        v=out.v,
+        beta=out.beta.to(inputs.beta.dtype),
+        g=out.weights.g.to(inputs.g.dtype),
+        q_val=out.weights.q.to(inputs.q_val.dtype),
+    )
 
 
 def _run_chain(lease: BankLease, operands: ChainOperands, call: Call) -> None:
@@ -76,33 +79,12 @@ def _run_chain(lease: BankLease, operands: ChainOperands, call: Call) -> None:
     lease.restored(exact=call.form.exact)
 
 
-def _gradients(
-    states: list[SegmentState],
-    results: ChainResults,
-    operands: ChainOperands,
-    inputs: Inputs,
-    saved: Saved,
-    call: Call,
-) -> Gradients:
-    geometry = call.geometry
+def allocate_gradients(given: Inputs, geometry: Geometry) -> InputGradients:
+    """Room for the gradients of inputs as kernel_inputs gives them; of v, its dtype is used."""
+    weights = (given.k_val, given.q_val, given.g)
     v_shape = (geometry.streams, geometry.tokens, geometry.head_dim)
-    out = Gradients(
-        memory=operands.grad.to(operands.bank.dtype),
-        k_val=torch.empty_like(inputs.k_val),
-        v=torch.empty(v_shape, dtype=inputs.v.dtype, device=operands.bank.device),
-        beta=torch.empty_like(inputs.beta),
-        g=torch.empty_like(inputs.g),
-        q_val=torch.empty_like(inputs.q_val),
+    return InputGradients(
+        weights=WeightGradients(*(torch.empty_like(x) for x in weights)),
+        v=given.v.new_empty(v_shape, device=given.beta.device),
+        beta=torch.empty_like(given.beta),
     )
-    for state in states:
-        terms = segment_gradients(state, results, operands, saved, geometry)
-        per_gate = terms.g if inputs.g.shape[2] > 1 else terms.g.sum(2, keepdim=True)
-        for part, target in (
-            (terms.k, out.k_val),
-            (terms.v, out.v),
-            (terms.beta, out.beta),
-            (per_gate, out.g),
-            (terms.q, out.q_val),
-        ):
-            unstage(part, target, geometry, state.segment)
-    return out

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.ops.call import Call
+from sdm_runtime.ops.chunk_kernels import ChainRecords, ChunkEvents, prepare_chunks
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry, Segment
-from sdm_runtime.ops.records import first_counts, payload, read_records, write_records
-from sdm_runtime.ops.segment_state import SegmentState
-from sdm_runtime.ops.staging import stage
-from sdm_runtime.ops.weights import staged
+from sdm_runtime.ops.staging import Inputs, stage_into
 
 
 class ChainOperands(NamedTuple):
@@ -83,32 +81,37 @@ def chunk_range(geometry: Geometry, segment: Segment) -> slice:
     return slice(segment.first * geometry.streams, segment.last * geometry.streams)
 
 
+def chain_records(operands: ChainOperands, geometry: Geometry, segment: Segment) -> ChainRecords:
+    """The segment's part of what chunk_kernels.prepare_chunks writes."""
+    where = chunk_range(geometry, segment)
+    rows = slice(where.start * geometry.chunk, where.stop * geometry.chunk)
+    o = operands
+    return ChainRecords(
+        beta=o.beta[rows],
+        pd=o.pd[rows],
+        slots=o.slots[rows],
+        cpe=o.cpe[where],
+        kpay=o.kpay[where],
+        rec=o.rec[where],
+        bpre=o.bpre[where],
+        qrec=o.qrec[where],
+    )
+
+
 def fill_segment(
     operands: ChainOperands,
-    state: SegmentState,
+    inputs: Inputs,
     saved: Saved,
     grad_readings: Tensor,
     geometry: Geometry,
-) -> None:
+    segment: Segment,
+) -> ChunkEvents:
     """Write a segment's records and d_u = QX^T gy; grad_readings is [P, T, hd]."""
-    where = chunk_range(geometry, state.segment)
-    rows = slice(where.start * geometry.chunk, where.stop * geometry.chunk)
-    chunks, weights = state.chunks, state.weights
-    writes, reads = state.timeline.writes, state.timeline.reads
-
-    # gx_gwr and gx_gemm
-    operands.pd[rows] = staged(weights.pd, writes).view(-1, geometry.writes)
-    slots = chunks.k_rows.masked_fill(~chunks.valid.unsqueeze(2), 0)
-    operands.slots[rows] = slots.view(-1, geometry.writes)
-    gy = stage(grad_readings, geometry, state.segment, torch.float32)
-    operands.gy[rows] = gy.flatten(0, 1)
+    where = chunk_range(geometry, segment)
+    records = chain_records(operands, geometry, segment)
+    order = saved.order[where]
+    chunks = prepare_chunks(inputs, geometry, segment, order, operands.bank.dtype, records)
+    gy = operands.gy.view(geometry.chunks, geometry.chunk, -1)[where]
+    stage_into(grad_readings, geometry, segment, gy)
     torch.bmm(saved.qx[where].transpose(1, 2), gy, out=operands.d_u[where])
-
-    # gx_pa2 and gx_gds
-    operands.beta[rows] = chunks.beta.flatten()
-    kpay = payload(writes, geometry.writes)
-    operands.kpay[where] = kpay
-    write_records(writes, kpay, weights, chunks, operands.rec[where])
-    operands.bpre[where] = first_counts(writes)
-    operands.cpe[where] = staged(weights.total, writes)
-    read_records(reads, weights, geometry.reads, operands.qrec[where])
+    return chunks

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sdm_runtime.ops.chunk_kernels import kernel_inputs, pair_matrices, prepare_chunks
 from sdm_runtime.ops.chunk_matrices import unit_inverse
 from sdm_runtime.ops.forward_store import DropStore, KeepStore, Saved, SegmentResults, Store
 from sdm_runtime.ops.geometry import Geometry, Segment
-from sdm_runtime.ops.pairs import pair_matrices
 from sdm_runtime.ops.quant import SnapshotFormat
 from sdm_runtime.ops.records import write_groups
 from sdm_runtime.ops.segment_state import segment_state
@@ -50,8 +50,11 @@ def _run_segment(
 ) -> None:
     # Who meets whom, and with which weights.
     state = segment_state(inputs, geometry, segment, bank.dtype)
-    _, chunks, timeline, sums, weights = state
-    a, qk = pair_matrices(timeline, weights, sums, geometry.chunk)
+    chunks, timeline, weights = state.chunks, state.timeline, state.weights
+    order = timeline.order.to(torch.int32)
+    a, qk = pair_matrices(
+        prepare_chunks(kernel_inputs(inputs), geometry, segment, order, bank.dtype), geometry
+    )
     x = unit_inverse(a, chunks.beta)
     qx = torch.bmm(qk, x)
 
@@ -76,4 +79,4 @@ def _run_segment(
     for step, tokens in done.again.items():
         y[step * geometry.streams :][: geometry.streams] = tokens.readings
     unstage(y, readings, geometry, segment)
-    store.keep(segment, SegmentResults(a, x, qx, done.residuals, delta, timeline.order, done.again))
+    store.keep(segment, SegmentResults(a, x, qx, done.residuals, delta, order, done.again))

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from sdm_runtime import kernels
-from sdm_runtime.ops.backward_terms import ChainResults
 from sdm_runtime.ops.chain_operands import ChainOperands
+from sdm_runtime.ops.chunk_kernels import RowDots
 from sdm_runtime.ops.geometry import Geometry
 
 
-def sum_planes(operands: ChainOperands, geometry: Geometry) -> ChainResults:
+def sum_planes(operands: ChainOperands, geometry: Geometry) -> RowDots:
     """Add the planes in slice order; a single plane is finished as it is."""
     o = operands
     planes = (o.dpd, o.out_eff, o.out_g, o.dq)
@@ -33,5 +33,5 @@ def sum_planes(operands: ChainOperands, geometry: Geometry) -> ChainResults:
     return _by_chunk(sums, geometry)
 
 
-def _by_chunk(sums: list[Tensor], geometry: Geometry) -> ChainResults:
-    return ChainResults(*(x.view(geometry.chunks, -1) for x in sums))
+def _by_chunk(sums: list[Tensor], geometry: Geometry) -> RowDots:
+    return RowDots(*(x.view(geometry.chunks, -1) for x in sums))

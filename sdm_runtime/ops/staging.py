@@ -41,17 +41,23 @@ def as_streams(x: Tensor, streams: int) -> Tensor:
 
 def stage(x: Tensor, geometry: Geometry, segment: Segment, dtype: torch.dtype) -> Tensor:
     """Cut x [P, T, D] into the segment's chunks: [steps * P, C, D] of dtype, contiguous."""
+    shape = (segment.steps * geometry.streams, geometry.chunk, x.shape[2])
+    out = torch.empty(shape, dtype=dtype, device=x.device)
+    stage_into(x, geometry, segment, out)
+    return out
+
+
+def stage_into(x: Tensor, geometry: Geometry, segment: Segment, out: Tensor) -> None:
+    """The same into out, rounding to its dtype."""
     begin, end = geometry.token_range(segment)
     chunk, steps = geometry.chunk, segment.steps
-    out = torch.empty((steps, geometry.streams, chunk, x.shape[2]), dtype=dtype, device=x.device)
-    target = out.permute(1, 0, 2, 3)
+    target = out.view(steps, geometry.streams, chunk, x.shape[2]).permute(1, 0, 2, 3)
     whole = (end - begin) // chunk
     cut = begin + whole * chunk
     target[:, :whole] = x[:, begin:cut].view(x.shape[0], whole, chunk, x.shape[2])
     if whole < steps:
         target[:, whole, : end - cut] = x[:, cut:end]
         target[:, whole, end - cut :] = 0
-    return out.flatten(0, 1)
 
 
 def unstage(x: Tensor, out: Tensor, geometry: Geometry, segment: Segment) -> None:

@@ -101,7 +101,6 @@ class Emulation:
     def __init__(self, library: Path) -> None:
         self._lib = ctypes.CDLL(str(library))
         self._lib.emulation_error.restype = ctypes.c_char_p
-        self._lib.prepare_kernels()
         self._layouts = {k: self._layout(k) for k in {i.kernel for i in generator.instances()}}
 
     def _layout(self, kernel: str) -> tuple[int, dict[str, tuple[int, int]]]:

@@ -11,12 +11,11 @@ from op_cases import Case, call, make_inputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdm_runtime
-from sdm_runtime.ops import backward_terms, chain_operands
+from sdm_runtime.ops import backward, backward_terms, chain_operands, chunk_kernels
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.geometry import Geometry
 from sdm_runtime.ops.quant import snapshot_format
-from sdm_runtime.ops.segment_state import segment_state
 from sdm_runtime.ops.staging import Inputs
 
 CASE = Case(P=3, T=70, S=10, W=6, R=6, hd=36, repeats=True, gate_per_write=True)
@@ -75,6 +74,7 @@ class _Calls(TorchDispatchMode):
     """Operations that launch something on a device (views and allocations do not)."""
 
     FREE = ("select", "slice", "view", "unbind", "detach", "empty", "expand", "alias")
+    FREE += ("new_empty", "permute", "transpose", "unsqueeze")
 
     def __init__(self):
         super().__init__()
@@ -95,9 +95,17 @@ def _on_meta(case):
     return memory, Inputs(**inputs), geometry
 
 
+@pytest.fixture
+def launches(monkeypatch):
+    """Stand in for the chunk kernels, which take no tensors without data; the names launched."""
+    names = []
+    monkeypatch.setattr(chunk_kernels, "_launch", lambda kernel, *_: names.append(kernel.__name__))
+    return names
+
+
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 7), (torch.bfloat16, 8)])
 @pytest.mark.parametrize("keep", [True, False])
-def test_the_forward_waits_for_nothing_and_takes_few_calls_a_step(dtype, most, keep):
+def test_the_forward_waits_for_nothing_and_takes_few_calls_a_step(dtype, most, keep, launches):
     counts = []
     for steps in (10, 20):
         case = Case(T=16 * steps, dtype=dtype)
@@ -115,27 +123,25 @@ def test_reading_a_value_back_would_be_noticed():
 
 
 @pytest.mark.parametrize("quant", ["none", "fp8", "int4"])
-def test_the_backward_waits_for_nothing_outside_its_chain(quant):
-    case = Case(dtype=torch.bfloat16, hd=130, gate_per_write=True)
+def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(quant, launches):
+    case = Case(T=64, dtype=torch.bfloat16, hd=130)
     memory, inputs, geometry = _on_meta(case)
     form = snapshot_format(quant, case.dtype, case.hd)
+    gy = torch.empty(case.P, case.T, case.hd, device="meta")
     with torch.no_grad():
         _, saved = run_forward(memory, inputs, geometry, form)
+        launches.clear()
         call_ = Call(geometry, form, grad_bank_fp32=False, gemm="auto")
         operands = chain_operands.allocate_operands(memory, saved, call_, 2)
-        gy = torch.empty(case.P, case.T, case.hd, device="meta")
-        results = backward_terms.ChainResults(
-            *(
-                x[0].view(geometry.chunks, -1)
-                for x in (operands.dpd, operands.out_eff, operands.out_g, operands.dq)
-            )
-        )
-        for segment in geometry.segments(cuda=False):
-            order = saved.order[chain_operands.chunk_range(geometry, segment)].long()
-            state = segment_state(inputs, geometry, segment, memory.dtype, order)
-            chain_operands.fill_segment(operands, state, saved, gy, geometry)
-            terms = backward_terms.segment_gradients(state, results, operands, saved, geometry)
-    assert terms.g.shape == (geometry.chunks, case.C, case.W)
+        planes = (operands.dpd, operands.out_eff, operands.out_g, operands.dq)
+        dots = chunk_kernels.RowDots(*(x[0].view(geometry.chunks, -1) for x in planes))
+        out = backward.allocate_gradients(inputs, geometry)
+        (segment,) = geometry.segments(cuda=False)
+        with _Calls() as calls:
+            chunks = chain_operands.fill_segment(operands, inputs, saved, gy, geometry, segment)
+            backward_terms.segment_gradients(segment, chunks, dots, operands, saved, geometry, out)
+    assert launches == ["chunk_prepare", "chunk_gradients"]
+    assert sum(calls.count.values()) <= 9, calls.count
 
 
 def test_a_call_of_another_thread_is_its_own():

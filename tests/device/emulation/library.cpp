@@ -6,6 +6,10 @@
 #include <string>
 
 #include "emulated_kernels.h"
+#include "kernels/chunk_gradients/chunk_gradients.h"
+#include "kernels/chunk_gradients/chunk_gradients_geometry.h"
+#include "kernels/chunk_prepare/chunk_prepare.h"
+#include "kernels/chunk_prepare/chunk_prepare_geometry.h"
 #include "kernels/common/float_mode.h"
 #include "kernels/gx_gds/gx_gds.h"
 #include "kernels/gx_gds/gx_gds_geometry.h"
@@ -15,9 +19,10 @@
 #include "kernels/gx_gwr/gx_gwr_geometry.h"
 #include "kernels/gx_pa2/gx_pa2.h"
 #include "kernels/gx_pa2/gx_pa2_geometry.h"
+#include "kernels/pair_matrices/pair_matrices.h"
+#include "kernels/pair_matrices/pair_matrices_geometry.h"
 #include "kernels/plane_reduce/plane_reduce.h"
 #include "kernels/plane_reduce/plane_reduce_geometry.h"
-#include "plancap/registry.h"
 #include "run_grid.h"
 
 namespace {
@@ -33,8 +38,18 @@ int guarded(const Work& work) try {
   return 1;
 }
 
+const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
+  for (const auto* info :
+       {&sdm::gx_gemm_info(), &sdm::gx_gwr_info(), &sdm::gx_pa2_info(), &sdm::gx_gds_info(),
+        &sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
+        &sdm::chunk_gradients_info()}) {
+    if (kernel == info->name) return info;
+  }
+  return nullptr;
+}
+
 const sdm::plancap::KernelInfo& find(const char* kernel) {
-  const auto* info = sdm::plancap::find_kernel(kernel);
+  const auto* info = look_up(kernel);
   if (!info) throw std::runtime_error(std::string("no kernel ") + kernel);
   return *info;
 }
@@ -51,6 +66,12 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     return gx_pa2_geometry(target, *static_cast<const sdm::GxPa2Params*>(params));
   if (kernel == "gx_gds")
     return gx_gds_geometry(target, *static_cast<const sdm::GxGdsParams*>(params));
+  if (kernel == "chunk_prepare")
+    return chunk_prepare_geometry(*static_cast<const sdm::ChunkPrepareParams*>(params));
+  if (kernel == "pair_matrices")
+    return pair_matrices_geometry(*static_cast<const sdm::PairMatricesParams*>(params));
+  if (kernel == "chunk_gradients")
+    return chunk_gradients_geometry(*static_cast<const sdm::ChunkGradientsParams*>(params));
   return plane_reduce_geometry(*static_cast<const sdm::PlaneReduceParams*>(params));
 }
 
@@ -59,13 +80,6 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
 extern "C" {
 
 const char* emulation_error() { return last_error.c_str(); }
-
-void prepare_kernels() {
-  for (const auto* info : {&sdm::gx_gemm_info(), &sdm::gx_gwr_info(), &sdm::gx_pa2_info(),
-                           &sdm::gx_gds_info(), &sdm::plane_reduce_info()}) {
-    sdm::plancap::register_kernel(*info);
-  }
-}
 
 // sizes: the grid's x, y, z, the block's, dynamic shared bytes.
 int emulate(const char* entry, const void* params, const uint32_t sizes[7], int backwards) {
@@ -100,7 +114,7 @@ int choose(const char* kernel, const void* params, int sm_count, char entry[96],
 // Row `field` of the kernel's field table: 0 past its end.
 int kernel_field(const char* kernel, uint32_t field, const char** name, uint32_t* type,
                  uint32_t* offset, uint32_t* block_bytes) {
-  const auto* info = sdm::plancap::find_kernel(kernel);
+  const auto* info = look_up(kernel);
   if (!info || field >= info->fields.size()) return 0;
   *name = info->fields[field].name;
   *type = static_cast<uint32_t>(info->fields[field].type);

@@ -1,0 +1,80 @@
+// The kernels that work on all chunks of a call at once, before and after the step chain.
+#include <map>
+
+#include "bindings/bindings.h"
+#include "kernels/chunk_gradients/chunk_gradients.h"
+#include "kernels/chunk_prepare/chunk_prepare.h"
+#include "kernels/pair_matrices/pair_matrices.h"
+
+namespace py = pybind11;
+
+namespace sdm::bindings {
+namespace {
+
+// Operands by name: a wrong name is a bug of the Python side and fails here.
+using Refs = std::map<std::string, TensorRef>;
+
+ChainRecordRefs chain_refs(const Refs& refs) {
+  return {refs.at("beta"), refs.at("pd"),  refs.at("slots"), refs.at("cpe"),
+          refs.at("kpay"), refs.at("rec"), refs.at("bpre"),  refs.at("qrec")};
+}
+
+void run_chunk_prepare(const Refs& refs, const std::optional<Refs>& chain, int64_t chunk_size,
+                       int64_t first_step, bool bf16_weights, uintptr_t stream) {
+  ChunkPrepareArgs args;
+  args.k_idx = refs.at("k_idx");
+  args.q_idx = refs.at("q_idx");
+  args.k_val = refs.at("k_val");
+  args.q_val = refs.at("q_val");
+  args.beta = refs.at("beta");
+  args.g = refs.at("g");
+  args.order = refs.at("order");
+  args.events = refs.at("events");
+  args.places = refs.at("places");
+  if (chain) args.chain = chain_refs(*chain);
+  args.chunk_size = chunk_size;
+  args.first_step = first_step;
+  args.bf16_weights = bf16_weights;
+  launch_now(chunk_prepare, args, args.k_idx.device, stream);
+}
+
+void run_pair_matrices(const Refs& refs, int64_t num_writes, uintptr_t stream) {
+  PairMatricesArgs args;
+  args.events = refs.at("events");
+  args.places = refs.at("places");
+  args.a = refs.at("a");
+  args.qk = refs.at("qk");
+  args.num_writes = num_writes;
+  launch_now(pair_matrices, args, args.events.device, stream);
+}
+
+void run_chunk_gradients(const Refs& refs, int64_t chunk_size, int64_t first_step,
+                         uintptr_t stream) {
+  ChunkGradientsArgs args;
+  args.events = refs.at("events");
+  args.beta = refs.at("beta");
+  args.d_m = refs.at("d_m");
+  args.d_qk = refs.at("d_qk");
+  args.dpd = refs.at("dpd");
+  args.dkeff = refs.at("dkeff");
+  args.d_total = refs.at("d_total");
+  args.dqeff = refs.at("dqeff");
+  args.terms = refs.at("terms");
+  if (refs.contains("gates")) args.gates = refs.at("gates");
+  args.dk = refs.at("dk");
+  args.dq = refs.at("dq");
+  args.dg = refs.at("dg");
+  args.chunk_size = chunk_size;
+  args.first_step = first_step;
+  launch_now(chunk_gradients, args, args.events.device, stream);
+}
+
+}  // namespace
+
+void bind_chunks(py::module_& module) {
+  module.def("chunk_prepare", &run_chunk_prepare);
+  module.def("pair_matrices", &run_pair_matrices);
+  module.def("chunk_gradients", &run_chunk_gradients);
+}
+
+}  // namespace sdm::bindings

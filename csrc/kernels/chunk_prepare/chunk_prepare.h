@@ -1,0 +1,47 @@
+// Log sums of every chunk's writes and reads, sorted by slot, and the step chain's records.
+#pragma once
+#include <optional>
+
+#include "kernels/chunk_prepare/chunk_prepare_params.h"
+#include "plancap/sink.h"
+
+namespace sdm {
+
+// The operands of the step chain that follow from the inputs. N = steps * P chunks, which may be
+// some of the call's; n = C*W.
+struct ChainRecordRefs {
+  TensorRef beta;   // float32 [N*C]
+  TensorRef pd;     // float32 [N*C, W]
+  TensorRef slots;  // int32 [N*C, W]
+  TensorRef cpe;    // float32 [N, n]
+  TensorRef kpay;   // int32 [N, n]
+  TensorRef rec;    // int32 [N, n, 4]
+  TensorRef bpre;   // int32 [N, ceil(n/32) + 1]
+  TensorRef qrec;   // int32 [N, C*R, 4]
+};
+
+struct ChunkPrepareArgs {
+  TensorRef k_idx;   // int32 or int64 [P, T, W], absolute bank rows
+  TensorRef q_idx;   // int32 or int64 [P, T, R]
+  TensorRef k_val;   // float32 or bfloat16 [P, T, W], as all that follow
+  TensorRef q_val;   // [P, T, R]
+  TensorRef beta;    // [P, T, 1]
+  TensorRef g;       // [P, T, 1] or [P, T, W]
+  TensorRef order;   // int32 [N, E]: each chunk's staged places, E = C*(W+R), stably sorted by slot
+  TensorRef events;  // float64 [N, E, 2], out: {log sum, bits of f32 weight and of the event word}
+  TensorRef places;  // int32 [N, E], out: where each staged event stands in `events`
+  std::optional<ChainRecordRefs> chain;  // out
+  int64_t chunk_size = 0;
+  int64_t first_step = 0;     // of the N chunks
+  bool bf16_weights = false;  // round k_val and q_val to bfloat16 first
+};
+
+// Checks the arguments, chooses the geometry for the sink's target and hands over one launch.
+void chunk_prepare(plancap::Sink& sink, const ChunkPrepareArgs& args);
+
+// The host twin.
+void chunk_prepare_host(const ChunkPrepareParams& params);
+
+const plancap::KernelInfo& chunk_prepare_info();
+
+}  // namespace sdm

@@ -1,0 +1,140 @@
+"""The kernels that take all chunks of a segment at once, around the step chain and the step loop.
+
+Each is one launch on a device and a loop over chunks on the CPU, from the same source. A group of
+events of one slot is walked by one thread, front to back: no result depends on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sdm_runtime import _core
+from sdm_runtime.ops.geometry import Geometry, Segment
+from sdm_runtime.ops.staging import Inputs
+from sdm_runtime.tensors import current_stream, tensor_ref
+
+_KERNEL_DTYPES = (torch.float32, torch.bfloat16)
+
+
+class ChunkEvents(NamedTuple):
+    """Every chunk's writes and reads by slot; E = C * (W + R)."""
+
+    events: Tensor  # f64 [N, E, 2]: log sum; bits of the f32 weight and of the event's word
+    places: Tensor  # int32 [N, E]: where each staged event stands in that list
+
+
+class ChainRecords(NamedTuple):
+    """The step chain's operands that follow from the inputs; shapes as in ChainOperands."""
+
+    beta: Tensor
+    pd: Tensor
+    slots: Tensor
+    cpe: Tensor
+    kpay: Tensor
+    rec: Tensor
+    bpre: Tensor
+    qrec: Tensor
+
+
+class RowDots(NamedTuple):
+    """What a chain leaves for each entry, f32 [N, C*W] (or C*R), in staged order."""
+
+    dpd: Tensor  # <G, delta>
+    dkeff: Tensor  # -beta <d_u, M0>
+    d_total: Tensor  # cpe <G, M0>, the same for all writes of a slot
+    dqeff: Tensor  # <gy, M0>
+
+
+class WeightGradients(NamedTuple):
+    """Where the gradients go, [P, T, .] of float32 or bfloat16, contiguous."""
+
+    k: Tensor
+    q: Tensor
+    g: Tensor  # [P, T, 1] or [P, T, W]
+
+
+def kernel_inputs(inputs: Inputs) -> Inputs:
+    """The inputs as the kernels take them: contiguous; float32 where not of a kernel's dtype."""
+
+    def fit(x: Tensor) -> Tensor:
+        if x.is_floating_point() and x.dtype not in _KERNEL_DTYPES:
+            x = x.to(torch.float32)
+        return x.contiguous()
+
+    k_idx, k_val, v, beta, g, q_idx, q_val = inputs
+    return Inputs(fit(k_idx), fit(k_val), v, fit(beta), fit(g), fit(q_idx), fit(q_val))
+
+
+def prepare_chunks(
+    inputs: Inputs,
+    geometry: Geometry,
+    segment: Segment,
+    order: Tensor,
+    bank_dtype: torch.dtype,
+    chain: ChainRecords | None = None,
+) -> ChunkEvents:
+    """Log sums and weights of a segment's events; with `chain`, the records of the step chain.
+
+    inputs as kernel_inputs gives them; order int32 [N, E]: each chunk's stable sort by slot.
+    """
+    events = torch.empty((*order.shape, 2), dtype=torch.float64, device=order.device)
+    places = torch.empty_like(order)
+    operands = {k: x for k, x in inputs._asdict().items() if k != "v"}
+    operands |= {"order": order, "events": events, "places": places}
+    records = None if chain is None else chain._asdict()
+    bf16 = bank_dtype == torch.bfloat16
+    _launch(_core.chunk_prepare, operands, records, geometry.chunk, segment.first, bf16)
+    return ChunkEvents(events, places)
+
+
+def pair_matrices(chunks: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    """The spec's A and QK, [N, C, C] f32 each, zero where no slot is shared.
+
+    The decays of a pair do not factor safely (exp(-L) overflows), so this is no matrix product:
+    each row walks back from its entries through their slots' events.
+    """
+    count, device = chunks.events.shape[0], chunks.events.device
+    shape = (count, geometry.chunk, geometry.chunk)
+    a = torch.empty(shape, dtype=torch.float32, device=device)
+    qk = torch.empty_like(a)
+    operands = {"events": chunks.events, "places": chunks.places, "a": a, "qk": qk}
+    _launch(_core.pair_matrices, operands, geometry.writes)
+    return a, qk
+
+
+def weight_gradients(
+    chunks: ChunkEvents,
+    geometry: Geometry,
+    segment: Segment,
+    beta: Tensor,
+    d_m: Tensor,
+    d_qk: Tensor,
+    dots: RowDots,
+    out: WeightGradients,
+) -> None:
+    """Write a segment's gradients of k_val, q_val and g; padding has none.
+
+    beta f32 [N*C] staged; d_m = d_u delta^T, of which -diag(beta) makes the gradient of A, and d_qk
+    = gy delta^T, f32 [N, C, C] (cells without a pair are not used). float64 inside.
+    """
+    events = chunks.events
+    operands = {"events": events, "beta": beta, "d_m": d_m, "d_qk": d_qk, **dots._asdict()}
+    operands |= {"terms": torch.empty_like(events), "dk": out.k, "dq": out.q, "dg": out.g}
+    if out.g.shape[2] < geometry.writes:
+        shape = (events.shape[0] * geometry.chunk, geometry.writes)
+        operands["gates"] = events.new_empty(shape)
+    _launch(_core.chunk_gradients, operands, geometry.chunk, segment.first)
+
+
+def _launch(kernel: Callable[..., None], operands: dict[str, Tensor], *others: Any) -> None:
+    """Run a kernel on the current stream of its operands; a dict among the others holds more."""
+    refs = (_refs(x) if isinstance(x, dict) else x for x in others)
+    kernel(_refs(operands), *refs, current_stream(operands["events"].device))
+
+
+def _refs(operands: dict[str, Tensor]) -> dict[str, Any]:
+    return {name: tensor_ref(name, tensor) for name, tensor in operands.items()}
