@@ -1,0 +1,104 @@
+"""Everything that README.md shows is run or looked up."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sdm_runtime.train.cli import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+SMALL_TEXT = shlex.split("--steps 2 --length 40 --batch-size 2 --eval-length 50 --device cpu")
+SMALL = [*SMALL_TEXT, *shlex.split("--dim 16 --blocks 2 --memory-blocks 1 --slots 16")]
+SMALL += shlex.split("--writes 2 --reads 2 --chunk-size 16")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+def commands() -> list[list[str]]:
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=300,
+    )
+
+
+def test_example_runs(tmp_path: Path) -> None:
+    (example,) = blocks("python")
+    assert len([line for line in example.splitlines() if line]) <= 20
+    done = run(["-c", example], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("torch.Size([512, 64])")
+    assert done.stdout.split()[-1] == "16"
+
+
+def test_commands_are_known() -> None:
+    found = {words[0] for words in commands()}
+    assert (
+        {"make", "sdm-train", "torchrun"} <= found <= {"make", "sdm-train", "sdm-plan", "torchrun"}
+    )
+
+
+def test_make_targets_exist() -> None:
+    asked = {words[1] for words in commands() if words[0] == "make"}
+    assert asked == {"train", "test"}
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert asked | {"lint"} <= targets
+    assert "no-such-target" not in targets
+
+
+def test_training_commands_run(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("book.txt", "a book. " * 90), ("notes.txt", "some notes, " * 60)):
+        (tmp_path / name).write_text(text)
+    for words in commands():
+        if words[0] not in ("sdm-train", "torchrun"):
+            continue
+        options = [word for word in words[1:] if word.startswith("--")]
+        if words[0] == "torchrun":
+            # Two processes are tested where training is; here its options must be known.
+            assert words[-2:] == ["-m", "sdm_runtime.train"]
+            continue
+        given = words[1:] if "--resume" in options else [*words[1:], *SMALL]
+        if not any(word.endswith(".txt") for word in given) and "recall" not in given:
+            given += ["book.txt", "notes.txt"]
+        app(given, standalone_mode=False)
+    wanted = {"checkpoint.pt", "report.json", "report.png", "last_backward.chain"}
+    assert {path.name for path in (tmp_path / "runs/text").iterdir()} == wanted
+    assert all(f"`{name}`" in README for name in wanted)
+
+
+def test_environment_variables_are_all_there() -> None:
+    listed = set(re.findall(r"^\| `(SDM_\w+)", README, re.M))
+    read = re.compile(r"(?:getenv\(|environ\.get\(|environ\[)\s*\"(SDM_\w+)\"")
+    used = set()
+    for folder in ("csrc", "sdm_runtime"):
+        for path in ROOT.joinpath(folder).rglob("*"):
+            if path.suffix in {".py", ".cpp", ".h"}:
+                used |= set(read.findall(path.read_text()))
+    assert listed == used
+    assert used
+
+
+@pytest.mark.parametrize("folder", re.findall(r"^\| `([a-z_/]+)`", README, re.M))
+def test_folders_exist(folder: str) -> None:
+    assert (ROOT / folder).is_dir()
