@@ -15,6 +15,7 @@ from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.initialization import init_decay_rates_, init_step_bias_
 from sdm_runtime.layer.inputs import check_inputs
 from sdm_runtime.layer.product_keys import product_key_topk
+from sdm_runtime.layer.projection import project
 from sdm_runtime.layer.weight_decay import exempt_from_weight_decay
 from sdm_runtime.ops import sdm_write_read
 
@@ -32,12 +33,17 @@ class SparseDeltaMemory(nn.Module):
     copy under autocast, as any weight. A cached bank keeps its own dtype. Gates, scores and slot
     weights are computed in float32.
 
+    In decoding (bfloat16, no gradient, at most 128 tokens a call) `sdm_runtime.bf16_linear` serves
+    the projections where its decision rule says that it is faster. Its sums have another order, so
+    roundings may differ; set the attribute `low_latency_projections` to False for nn.Linear's.
+
     Args:
         args: the options.
         layer_id: the layer's number in a model, for the caller's use and in messages.
     """
 
     memory: nn.Parameter | None
+    low_latency_projections: bool = True
 
     def __init__(self, args: SparseDeltaMemoryArgs, layer_id: int = 0) -> None:
         """Build the layer with fresh parameters."""
@@ -89,10 +95,11 @@ class SparseDeltaMemory(nn.Module):
         """
         dtype = check_inputs(self.args, self.Wv_write.weight, x, cache)
         batch, tokens, _ = x.shape
-        values = _to_streams(self._split_heads(self.Wv_write(x)))
+        values = _to_streams(self._split_heads(self._project(self.Wv_write, x)))
         beta, log_decay = self._gates(x)
-        k_idx, k_val = self._select(self.Wk_write(x), self.key_bn, self.args.num_writes)
-        q_idx, q_val = self._select(self.Wq_read(x), self.query_bn, self.args.num_reads)
+        key_scores, query_scores = self._project(self.Wk_write, x), self._project(self.Wq_read, x)
+        k_idx, k_val = self._select(key_scores, self.key_bn, self.args.num_writes)
+        q_idx, q_val = self._select(query_scores, self.query_bn, self.args.num_reads)
         with torch.autocast(x.device.type, enabled=False):
             k_val, q_val = self.write_act(k_val), self.read_act(q_val)
             if self.args.key_weighted_decay:
@@ -146,10 +153,13 @@ class SparseDeltaMemory(nn.Module):
         self._mark_weight_decay()
         return self
 
+    def _project(self, linear: nn.Module, x: Tensor) -> Tensor:
+        return project(linear, x, low_latency=self.low_latency_projections)
+
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Write strength and log-decay, float32 [B*H, T, 1]."""
-        beta = torch.sigmoid(self.b_proj(x).float())
-        step = F.softplus(self.a_proj(x).float() + self.dt_bias.float())
+        beta = torch.sigmoid(self._project(self.b_proj, x).float())
+        step = F.softplus(self._project(self.a_proj, x).float() + self.dt_bias.float())
         log_decay = -self.A_log.float().exp() * step
         return _to_streams(beta.unsqueeze(-1)), _to_streams(log_decay.unsqueeze(-1))
 
@@ -199,9 +209,8 @@ class SparseDeltaMemory(nn.Module):
             readings = self.readings_norm(readings)
         merged = readings.transpose(1, 2).flatten(2)
         if self.Wog is not None:
-            merged = merged * torch.sigmoid(self.Wog(x))
-        y: Tensor = self.Wo(merged)
-        return y
+            merged = merged * torch.sigmoid(self._project(self.Wog, x))
+        return self._project(self.Wo, merged)
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         """[B, T, H*n] to [B, T, H, n]."""

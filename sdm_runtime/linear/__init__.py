@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .modes import forced_tactic, static_weights
-from .op import bf16_linear
+from .op import bf16_linear, kernel_serves
 from .plan import plan_bf16_linear
 
-__all__ = ["bf16_linear", "forced_tactic", "plan_bf16_linear", "static_weights"]
+__all__ = ["bf16_linear", "forced_tactic", "kernel_serves", "plan_bf16_linear", "static_weights"]

@@ -43,6 +43,18 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return result
 
 
+def kernel_serves(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    """Whether :func:`bf16_linear` would run its kernel on these operands, here and now.
+
+    For callers who have another way to call the library. Takes no part in torch.compile.
+
+    Raises:
+        TypeError, ValueError: As bf16_linear.
+    """
+    check(x, weight, bias)
+    return _decide(x, weight, bias).tactic is not None
+
+
 @torch.library.custom_op("sdm_runtime::bf16_linear", mutates_args=())
 def _bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     check(x, weight, bias)

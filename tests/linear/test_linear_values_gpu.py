@@ -33,7 +33,7 @@ def wrong_elements(y, expected, magnitude) -> int:
     return int((~(off <= bound)).sum())
 
 
-@pytest.mark.parametrize("tactic", choices(DEEP[1]), ids=name)
+@pytest.mark.parametrize("tactic", list(choices(DEEP[1])), ids=name)
 @pytest.mark.parametrize("bias", [False, True])
 def test_every_tactic(tactic, bias):
     tile = tactics()[tactic.index]["tokens"]
@@ -72,7 +72,7 @@ def test_small_and_odd_weights(n, k):
             assert wrong_elements(bf16_linear(*given), expected, magnitude) == 0, tactic
 
 
-@pytest.mark.parametrize("tactic", choices(WIDE[1]), ids=name)
+@pytest.mark.parametrize("tactic", list(choices(WIDE[1])), ids=name)
 def test_writes_its_output_and_nothing_else(tactic):
     tile = tactics()[tactic.index]["tokens"]
     for m, n in ((tile + 3, 194), (max(tile - 3, 1), 193)):
