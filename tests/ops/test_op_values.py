@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_cases import Case, errors
+from op_cases import Case, errors, relative_error, run
+
+from sdm_runtime.ops import geometry
 
 # By the norm. Known implementations reach 5e-7 and 3e-3 here.
 _LIMIT = {torch.float32: 6e-7, torch.bfloat16: 4e-3}
@@ -46,3 +48,16 @@ def test_matches_the_recurrence(name, dtype):
 def test_any_head_dim(hd, dtype):
     found = errors(Case(hd=hd, T=40, dtype=dtype, gate_per_write=True))
     assert max(found.values()) < _LIMIT[dtype], found
+
+
+@pytest.mark.parametrize("quant", ["none", "bf16"])
+def test_segments_of_one_step(quant, monkeypatch):
+    case = Case(T=70, hd=130, gate_per_write=True, options={"snapshot_quant": quant})
+    whole = run(case)
+    monkeypatch.setattr(geometry, "_SEGMENT_BYTES_HOST", 1)
+    parts = run(case)
+    assert torch.equal(parts.restored, whole.restored)
+    for name, x in whole.grads.items():
+        assert relative_error(parts.grads[name], x) < 6e-7, name
+    if quant == "none":
+        assert max(errors(case).values()) < _LIMIT[torch.float32]
