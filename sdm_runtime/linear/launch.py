@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime import _core
+from sdm_runtime.runtime import device_profile
 from sdm_runtime.tensors import current_stream, tensor_ref
 
 from .checks import as_rows
@@ -17,9 +18,16 @@ from .modes import Tactic
 
 @lru_cache(maxsize=64)
 def device_kind(index: int) -> tuple[int, int, int]:
-    """Compute capability (major, minor) and SM count of a CUDA device."""
+    """Compute capability (major, minor) and SM count of a CUDA device.
+
+    A Hopper that SDM_DEVICE_PROFILE makes run as another device is of that one's kind: the core
+    would refuse it the kernel.
+    """
     properties = torch.cuda.get_device_properties(index)
-    return properties.major, properties.minor, properties.multi_processor_count
+    if properties.major != 9:
+        return properties.major, properties.minor, properties.multi_processor_count
+    profile = device_profile(torch.device("cuda", index))
+    return *profile.capability, profile.sm_count
 
 
 @lru_cache(maxsize=1)

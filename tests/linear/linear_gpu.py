@@ -9,7 +9,7 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.linear import forced_tactic
-from sdm_runtime.linear.launch import operand_refs, tactics
+from sdm_runtime.linear.launch import device_kind, operand_refs, tactics
 from sdm_runtime.linear.modes import Tactic
 from sdm_runtime.tensors import current_stream
 
@@ -17,9 +17,11 @@ from sdm_runtime.tensors import current_stream
 def _missing() -> str:
     if not torch.cuda.is_available():
         return "no CUDA device"
-    if torch.cuda.get_device_capability() != (9, 0):
+    if reason := _core.cuda_unavailable():
+        return str(reason)
+    if device_kind(torch.cuda.current_device())[:2] != (9, 0):
         return "the kernel needs compute capability 9.0"
-    return str(_core.cuda_unavailable() or "")
+    return ""
 
 
 ON_HOPPER = [pytest.mark.gpu, pytest.mark.skipif(bool(_missing()), reason=_missing())]

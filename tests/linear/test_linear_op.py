@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from linear_cases import error, operands, reference
 
 import sdm_runtime
 from sdm_runtime import bf16_linear
-from sdm_runtime.linear import forced_tactic, plan_bf16_linear, static_weights
+from sdm_runtime.linear import forced_tactic, launch, plan_bf16_linear, static_weights
 from sdm_runtime.linear.op import _bf16_linear
 
 
@@ -106,6 +107,20 @@ def test_a_cpu_call_says_that_the_library_ran():
     assert ran["gemm_reason"] == "the tensors are on cpu"
     assert ran["backend"] == "host"
     assert not ran["pdl"]
+
+
+class FakeGpu:
+    major, minor, multi_processor_count = 9, 0, 132
+
+
+def test_a_hopper_that_runs_as_another_device_is_of_that_kind(monkeypatch):
+    profile = SimpleNamespace(capability=(8, 0), sm_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: FakeGpu)
+    monkeypatch.setattr(launch, "device_profile", lambda device: profile)
+    assert launch.device_kind.__wrapped__(0) == (8, 0, 132)
+    monkeypatch.setattr(FakeGpu, "major", 7)
+    monkeypatch.setattr(launch, "device_profile", None)  # not asked: it knows no such device
+    assert launch.device_kind.__wrapped__(0) == (7, 0, 132)
 
 
 def test_a_forced_tactic_never_falls_back():
