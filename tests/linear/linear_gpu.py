@@ -56,9 +56,12 @@ def run_into(y, x, weight, bias, tactic: Tactic, *, pdl: bool = False) -> None:
 
 def captured(work):
     """A CUDA graph of ``work()``, not yet replayed, and what it returned."""
-    work()  # loads the kernels, which a capture must not
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        work()  # loads the kernels, which a capture must not
+        torch.cuda.synchronize()
+        graph.capture_begin()
         result = work()
+        graph.capture_end()
     return graph, result

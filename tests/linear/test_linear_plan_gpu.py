@@ -131,7 +131,7 @@ def points(taken: bool, route: str):
     ]
     if not found:
         pytest.skip(f"no point of route {route} with taken = {taken}")
-    return found[:: max(1, len(found) // 6)]
+    return found[:: max(1, len(found) // 4)]
 
 
 @pytest.mark.parametrize("route", ["plain", "static_weights"])
