@@ -1,29 +1,18 @@
-// Rows on the host: a stretch of a row's columns as f32, whatever type it is stored in, and back.
-// Everything is always_inline, so that it is compiled for the instruction set of its caller.
+// Rows on the host: addresses, prefetch, and slices of any row type to and from lane order.
 #pragma once
-#include <cstring>
-
-#include "kernels/common/quant.h"
-#include "kernels/common/row_types.h"
+#include "kernels/common/column_slices.h"
+#include "kernels/common/lane_columns.h"
 
 namespace sdm {
 
-// The bytes of a row of `columns` columns, or of that many columns of one (even for int4).
+// The bytes of a row of `columns` columns, or of that many columns of one (even for int4): four a
+// column, halved with every narrower type.
+static_assert(static_cast<int>(RowType::kFloat32) == 1 && static_cast<int>(RowType::kInt4) == 4);
 SDM_HD int64_t row_bytes(RowType type, int64_t columns) {
-  switch (type) {
-    case RowType::kFloat32:
-      return 4 * columns;
-    case RowType::kBFloat16:
-      return 2 * columns;
-    case RowType::kFloat8E4M3:
-      return columns;
-    case RowType::kInt4:
-      return columns / 2;
-  }
-  return 0;
+  return 4 * columns >> (static_cast<int>(type) - 1);
 }
 
-// Where column `column` of row `row` starts.
+// Where column `column` of row `row` starts. Bytes in 64 bits: banks of 2^32 elements are legal.
 SDM_HD const char* row_address(const void* rows, RowType type, int64_t row, int32_t hd,
                                int32_t column) {
   return static_cast<const char*>(rows) + row * row_bytes(type, hd) + row_bytes(type, column);
@@ -32,51 +21,66 @@ SDM_HD char* row_address(void* rows, RowType type, int64_t row, int32_t hd, int3
   return static_cast<char*>(rows) + row * row_bytes(type, hd) + row_bytes(type, column);
 }
 
-// `width` columns as f32, zeros up to kColumns. A constant width lets the compiler unroll.
-template <int kColumns>
-SDM_HD void load_f32_bf16(RowType type, const char* from, int32_t width, float* to) {
-  if (type == RowType::kFloat32) {
-    std::memcpy(to, from, width * sizeof(float));
-  } else {
-    uint16_t bits[kColumns];
-    std::memcpy(bits, from, width * sizeof(uint16_t));
-    for (int32_t c = 0; c < width; ++c) to[c] = bf16_to_float(bits[c]);
-  }
-  for (int32_t c = width; c < kColumns; ++c) to[c] = 0.0f;
+// Asks for the cache lines of a slice of a row that is needed soon.
+template <bool kWrite>
+SDM_HD void prefetch_slice(const void* rows, RowType type, int64_t row, int32_t hd,
+                           ColumnSlice slice) {
+  constexpr int64_t kLine = 64;
+  const char* from = row_address(rows, type, row, hd, slice.first);
+  const int64_t bytes = row_bytes(type, slice.width);
+  for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(from + at, kWrite, 3);
 }
 
-// The same for a quantized snapshot row, decoded to a value that the bank's type holds exactly.
-template <int kColumns>
-SDM_HD void load_quantized(RowType type, const char* from, int32_t width, float scale,
-                           RowType bank_type, float* to) {
-  uint8_t bytes[kColumns];
+// Every load and store below comes in two forms: kFull, a slice of exactly kColumns columns, or a
+// narrower one, which goes through a buffer with zeros behind it.
+template <int kColumns, bool kFull>
+SDM_HD const char* padded_slice(const char* from, int64_t bytes, char* buffer) {
+  if (kFull) return from;
+  std::memset(buffer, 0, kColumns * sizeof(float));
+  std::memcpy(buffer, from, bytes);
+  return buffer;
+}
+
+template <int kColumns, bool kFull>
+SDM_HD void load_slice(RowType type, const char* from, int32_t width, LaneColumns<kColumns>& to) {
+  alignas(64) char buffer[kColumns * sizeof(float)];
+  const char* padded = padded_slice<kColumns, kFull>(from, row_bytes(type, width), buffer);
+  if (type == RowType::kFloat32) {
+    f32_to_lanes(padded, to);
+  } else {
+    bf16_to_lanes(padded, to);
+  }
+}
+
+// A snapshot's slice: of any type, decoded to values that the bank's type holds exactly.
+template <int kColumns, bool kFull>
+SDM_HD void load_snapshot_slice(RowType type, const char* from, int32_t width, const float* scale,
+                                RowType bank_type, LaneColumns<kColumns>& to) {
+  if (type == RowType::kFloat32 || type == RowType::kBFloat16) {
+    load_slice<kColumns, kFull>(type, from, width, to);
+    return;
+  }
+  alignas(64) char buffer[kColumns * sizeof(float)];
+  const char* padded = padded_slice<kColumns, kFull>(from, row_bytes(type, width), buffer);
   if (type == RowType::kFloat8E4M3) {
-    std::memcpy(bytes, from, width);
-    for (int32_t c = 0; c < width; ++c) to[c] = e4m3_to_float(bytes[c]);
+    e4m3_to_lanes(padded, to);
   } else {
-    std::memcpy(bytes, from, width / 2);
-    for (int32_t i = 0; i < width / 2; ++i) {
-      to[2 * i] = int4_to_float(bytes[i] >> 4);
-      to[2 * i + 1] = int4_to_float(bytes[i] & 15u);
-    }
+    int4_to_lanes(padded, to);
   }
-  if (bank_type == RowType::kBFloat16) {
-    for (int32_t c = 0; c < width; ++c) to[c] = dequantize_to_bf16(to[c], scale);
-  } else {
-    for (int32_t c = 0; c < width; ++c) to[c] = dequantize_to_float(to[c], scale);
-  }
-  for (int32_t c = width; c < kColumns; ++c) to[c] = 0.0f;
+  dequantize_lanes(to, *scale, bank_type);
+  if (!kFull) zero_behind(to, width);
 }
 
-template <int kColumns>
-SDM_HD void store_f32_bf16(RowType type, const float* from, int32_t width, char* to) {
+template <int kColumns, bool kFull>
+SDM_HD void store_slice(RowType type, const LaneColumns<kColumns>& from, int32_t width, char* to) {
+  alignas(64) char buffer[kColumns * sizeof(float)];
+  char* target = kFull ? to : buffer;
   if (type == RowType::kFloat32) {
-    std::memcpy(to, from, width * sizeof(float));
+    lanes_to_f32(from, target);
   } else {
-    uint16_t bits[kColumns];
-    for (int32_t c = 0; c < width; ++c) bits[c] = float_to_bf16(from[c]);
-    std::memcpy(to, bits, width * sizeof(uint16_t));
+    lanes_to_bf16(from, target);
   }
+  if (!kFull) std::memcpy(to, buffer, row_bytes(type, width));
 }
 
 }  // namespace sdm

@@ -12,13 +12,14 @@ inline constexpr float kInt4Max = 7.0f;
 SDM_HD float round_to_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
 
 // 1 sign, 4 exponent (bias 7), 3 mantissa bits; 0x7f and 0xff are NaN, there is no infinity.
-SDM_HD float e4m3_to_float(uint8_t byte) {
+// Selects constants only, so that a loop over it becomes vector code.
+SDM_HD float e4m3_to_float(uint32_t byte) {
   const uint32_t magnitude = byte & 0x7fu;
-  const float normal = bits_to_float((magnitude << 20) + (120u << 23));
-  const float denormal = times(static_cast<float>(static_cast<int32_t>(magnitude)), 0x1p-9f);
-  const uint32_t value = magnitude == 0x7fu  ? 0x7fc00000u
-                         : magnitude < 0x08u ? float_to_bits(denormal)
-                                             : float_to_bits(normal);
+  // A denormal m * 2^-9 is read as (8 + m) * 2^-9, then 2^-6 too much is taken off.
+  const bool denormal = magnitude < 8u;
+  const float shifted = bits_to_float((magnitude << 20) + ((denormal ? 121u : 120u) << 23));
+  const uint32_t finite = float_to_bits(plus(shifted, denormal ? -0x1p-6f : 0.0f));
+  const uint32_t value = magnitude == 0x7fu ? 0x7fc00000u : finite;
   return bits_to_float(value | (byte & 0x80u) << 24);
 }
 

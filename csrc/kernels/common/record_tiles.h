@@ -2,8 +2,6 @@
 // slices and a tile of positions, and does the groups whose FIRST lies in the tile. Every output
 // and every bank row then has one writer, however many threads there are.
 #pragma once
-#include <cstring>
-
 #include "kernels/common/column_slices.h"
 #include "kernels/common/records.h"
 
@@ -16,6 +14,7 @@ struct RecordTile {
   int32_t entries;      // records of the chunk
   int32_t begin, end;   // positions
   int32_t first_slice, end_slice;
+  int32_t ahead;  // records between one that is worked on and the one whose rows are prefetched
 };
 
 // The records of one slot in one chunk, or one padding record. Size 0: the tile is done.
@@ -47,15 +46,12 @@ SDM_HD int64_t entry_index(const RecordGroup& group, const Record& record, int32
   return (group.first_token + record_token(record.word)) * per_token + record_index(record.word);
 }
 
-// A slice of an f32 row; copied to `padded`, with zeros behind it, if it is narrower than kColumns.
-template <int kColumns>
-SDM_HD const float* token_columns(const float* rows, int64_t row, int32_t hd, ColumnSlice slice,
-                                  float* padded) {
-  const float* columns = rows + row_offset(row, hd, slice.first);
-  if (slice.width == kColumns) return columns;
-  std::memcpy(padded, columns, slice.width * sizeof(float));
-  for (int32_t c = slice.width; c < kColumns; ++c) padded[c] = 0.0f;
-  return padded;
+// The record whose rows are to be prefetched at the group's entry e: null when no new row starts.
+SDM_HD const Record* record_ahead(const RecordTile& tile, const RecordGroup& group, int32_t e) {
+  const int32_t position = group.position + e + tile.ahead;
+  if (position >= tile.entries) return nullptr;
+  const Record& record = tile.records[position];
+  return record_first(record.word) && !record_invalid(record.word) ? &record : nullptr;
 }
 
 class RecordTiles {
@@ -88,7 +84,8 @@ class RecordTiles {
             begin,
             entries_ - begin < kPositions ? entries_ : begin + kPositions,
             slice,
-            slices_ - slice < kSlices ? slices_ : slice + kSlices};
+            slices_ - slice < kSlices ? slices_ : slice + kSlices,
+            slices_ < kSlices ? kSlices / slices_ : 1};
   }
 
  private:

@@ -1,4 +1,3 @@
-#include "kernels/common/column_slices.h"
 #include "kernels/common/float_mode.h"
 #include "kernels/common/host_rows.h"
 #include "kernels/common/lane_dots.h"
@@ -10,38 +9,45 @@ namespace sdm {
 namespace {
 
 // One group of reads, one slice: its dots, and the readings' gradient added to its grad row.
-template <int kColumns>
-SDM_HD void read_group(const GxGdsParams& params, const RecordGroup& group, int32_t s,
-                       DotBatch& dots) {
+template <int kColumns, bool kFull>
+SDM_HD void read_group(const GxGdsParams& params, const RecordTile& tile, const RecordGroup& group,
+                       int32_t s, DotBatch& dots) {
   const int32_t hd = params.hd;
   const ColumnSlice slice = column_slice(hd, s);
   const int32_t row = group.records[0].row;
-  alignas(64) float columns[kColumns], acc[kColumns] = {};
-  LaneColumns<kColumns> bank;
-  load_f32_bf16<kColumns>(params.bank_type,
-                          row_address(params.bank, params.bank_type, row, hd, slice.first),
-                          slice.width, columns);
-  to_lanes(columns, bank);
+  LaneColumns<kColumns> bank, acc, grad;
+  load_slice<kColumns, kFull>(params.bank_type,
+                              row_address(params.bank, params.bank_type, row, hd, slice.first),
+                              slice.width, bank);
+  zero_lanes(acc);
   for (int32_t e = 0; e < group.size; ++e) {
     const Record& record = group.records[e];
-    alignas(64) float padded[kColumns];
-    const float* gy = token_columns<kColumns>(
-        params.gy, group.first_token + record_token(record.word), hd, slice, padded);
-    for (int32_t c = 0; c < kColumns; ++c) acc[c] = fused(record.scale, gy[c], acc[c]);
+    if (const Record* ahead = record_ahead(tile, group, e)) {
+      prefetch_slice<false>(params.bank, params.bank_type, ahead->row, hd, slice);
+      prefetch_slice<true>(params.grad, params.grad_type, ahead->row, hd, slice);
+    }
+    const int64_t token = group.first_token + record_token(record.word);
+    LaneColumns<kColumns> gy;
+    load_slice<kColumns, kFull>(RowType::kFloat32,
+                                row_address(params.gy, RowType::kFloat32, token, hd, slice.first),
+                                slice.width, gy);
+    add_scaled(record.scale, gy, acc);
     lane_partials(gy, bank, dots.next());
     dots.push(params.dq + s * params.plane_stride + entry_index(group, record, params.num_reads),
               1.0f);
   }
   char* grad_row = row_address(params.grad, params.grad_type, row, hd, slice.first);
-  load_f32_bf16<kColumns>(params.grad_type, grad_row, slice.width, columns);
-  for (int32_t c = 0; c < kColumns; ++c) columns[c] = plus(columns[c], acc[c]);
-  store_f32_bf16<kColumns>(params.grad_type, columns, slice.width, grad_row);
+  load_slice<kColumns, kFull>(params.grad_type, grad_row, slice.width, grad);
+  for (int k = 0; k < kLaneColumns; ++k) {
+    for (int l = 0; l < LaneColumns<kColumns>::kActive; ++l) {
+      grad.part[k][l] = plus(grad.part[k][l], acc.part[k][l]);
+    }
+  }
+  store_slice<kColumns, kFull>(params.grad_type, grad, slice.width, grad_row);
 }
 
-template <int kColumns>
-SDM_HD void read_tile(const GxGdsParams& params, const RecordTile& tile) {
-  DotBatch dots;
-  dots.clear();
+template <int kColumns, bool kFull>
+SDM_HD void read_tile(const GxGdsParams& params, const RecordTile& tile, DotBatch& dots) {
   for (RecordGroup group = first_group(tile); group.size > 0; group = next_group(tile, group)) {
     for (int32_t s = tile.first_slice; s < tile.end_slice; ++s) {
       if (record_invalid(group.records[0].word)) {
@@ -49,7 +55,7 @@ SDM_HD void read_tile(const GxGdsParams& params, const RecordTile& tile) {
             .dq[s * params.plane_stride + entry_index(group, group.records[0], params.num_reads)] =
             0.0f;
       } else {
-        read_group<kColumns>(params, group, s, dots);
+        read_group<kColumns, kFull>(params, tile, group, s, dots);
       }
     }
   }
@@ -57,11 +63,15 @@ SDM_HD void read_tile(const GxGdsParams& params, const RecordTile& tile) {
 }
 
 SDM_MULTIVERSION
-void read(const GxGdsParams& params, const RecordTile& tile) {
-  if (params.hd <= 64) {
-    read_tile<64>(params, tile);
+void read(const GxGdsParams& params, const RecordTile& tile, DotBatch& dots) {
+  if (params.hd == 64) {
+    read_tile<64, true>(params, tile, dots);
+  } else if (params.hd < 64) {
+    read_tile<64, false>(params, tile, dots);
+  } else if (params.hd % 128 == 0) {
+    read_tile<128, true>(params, tile, dots);
   } else {
-    read_tile<128>(params, tile);
+    read_tile<128, false>(params, tile, dots);
   }
 }
 
@@ -73,8 +83,9 @@ void gx_gds_host(const GxGdsParams& params) {
 #pragma omp parallel
   {
     const FloatMode mode;
+    DotBatch dots;
 #pragma omp for schedule(dynamic)
-    for (int64_t unit = 0; unit < tiles.count(); ++unit) read(params, tiles[unit]);
+    for (int64_t unit = 0; unit < tiles.count(); ++unit) read(params, tiles[unit], dots);
   }
 }
 

@@ -1,4 +1,3 @@
-#include "kernels/common/column_slices.h"
 #include "kernels/common/float_mode.h"
 #include "kernels/common/host_rows.h"
 #include "kernels/common/lane_dots.h"
@@ -9,92 +8,116 @@ namespace sdm {
 namespace {
 
 constexpr int32_t kPartSlices = 8;  // slices of one unit of work: 4 KiB of an f32 row
-constexpr int32_t kRowsAhead = 4;   // rows prefetched before they are needed
 
-// One token's rows, in the slices [first_slice, end_slice): d_dv's columns and the dots.
-template <int kColumns>
-SDM_HD void gather_token(const GxGwrParams& params, int64_t token, int32_t first_slice,
-                         int32_t end_slice) {
-  const int32_t hd = params.hd, writes = params.num_writes;
-  const int32_t* slots = params.slots + token * writes;
-  const float* pd = params.pd + token * writes;
-  alignas(64) float acc[kPartSlices][kColumns];
-  LaneColumns<kColumns> delta[kPartSlices];
-  DotBatch dots;
-  dots.clear();
-  for (int32_t s = first_slice; s < end_slice; ++s) {
-    const ColumnSlice slice = column_slice(hd, s);
-    float* columns = acc[s - first_slice];
-    load_f32_bf16<kColumns>(
-        RowType::kFloat32,
-        reinterpret_cast<const char*>(params.delta + row_offset(token, hd, slice.first)),
-        slice.width, columns);
-    to_lanes(columns, delta[s - first_slice]);
-    std::memset(columns, 0, sizeof(acc[0]));
+// One unit of work: a token's columns in the slices [first_slice, end_slice).
+struct Unit {
+  int64_t token;
+  int64_t slots_left;  // slots from this token's first to the step's last
+  int32_t first_slice, end_slice;
+};
+
+// `count` writes from the n-th on, one slice: a batch of dots, with d_dv's columns in registers.
+template <int kColumns, bool kFull>
+SDM_HD void gather_batch(const GxGwrParams& params, const Unit& unit, int32_t s, int32_t n,
+                         int32_t count, const LaneColumns<kColumns>& delta,
+                         LaneColumns<kColumns>& d_dv, BatchPartials& partials) {
+  const ColumnSlice slice = column_slice(params.hd, s);
+  const int64_t first = unit.token * params.num_writes + n;
+  LaneColumns<kColumns> acc = d_dv;
+  for (int32_t i = 0; i < count; ++i) {
+    if (n + i + kDotBatch < unit.slots_left) {
+      prefetch_slice<false>(params.grad, params.grad_type, params.slots[first + i + kDotBatch],
+                            params.hd, slice);
+    }
+    LaneColumns<kColumns> row;
+    load_slice<kColumns, kFull>(
+        params.grad_type,
+        row_address(params.grad, params.grad_type, params.slots[first + i], params.hd, slice.first),
+        slice.width, row);
+    add_scaled(params.pd[first + i], row, acc);
+    lane_partials(row, delta, partials.of[i]);
   }
-  for (int32_t n = 0; n < writes; ++n) {
-    for (int32_t s = first_slice; s < end_slice; ++s) {
-      const ColumnSlice slice = column_slice(hd, s);
-      alignas(64) float row[kColumns];
-      load_f32_bf16<kColumns>(params.grad_type,
-                              row_address(params.grad, params.grad_type, slots[n], hd, slice.first),
-                              slice.width, row);
-      float* columns = acc[s - first_slice];
-      for (int32_t c = 0; c < kColumns; ++c) columns[c] = fused(pd[n], row[c], columns[c]);
-      lane_partials(row, delta[s - first_slice], dots.next());
-      dots.push(params.dpd + s * params.plane_stride + token * writes + n, 1.0f);
+  d_dv = acc;
+  alignas(64) float dots[kDotBatch];
+  lane_trees(partials, dots);
+  std::memcpy(params.dpd + s * params.plane_stride + first, dots, count * sizeof(float));
+}
+
+template <int kColumns, bool kFull>
+SDM_HD void gather_token(const GxGwrParams& params, const Unit& unit, BatchPartials& partials) {
+  const int32_t hd = params.hd;
+  LaneColumns<kColumns> delta[kPartSlices], d_dv[kPartSlices];
+  for (int32_t s = unit.first_slice; s < unit.end_slice; ++s) {
+    const ColumnSlice slice = column_slice(hd, s);
+    load_slice<kColumns, kFull>(
+        RowType::kFloat32,
+        row_address(params.delta, RowType::kFloat32, unit.token, hd, slice.first), slice.width,
+        delta[s - unit.first_slice]);
+    zero_lanes(d_dv[s - unit.first_slice]);
+  }
+  for (int32_t n = 0; n < params.num_writes; n += kDotBatch) {
+    const int32_t left = params.num_writes - n;
+    for (int32_t s = unit.first_slice; s < unit.end_slice; ++s) {
+      gather_batch<kColumns, kFull>(params, unit, s, n, left < kDotBatch ? left : kDotBatch,
+                                    delta[s - unit.first_slice], d_dv[s - unit.first_slice],
+                                    partials);
     }
   }
-  dots.flush();
-  for (int32_t s = first_slice; s < end_slice; ++s) {
+  for (int32_t s = unit.first_slice; s < unit.end_slice; ++s) {
     const ColumnSlice slice = column_slice(hd, s);
-    std::memcpy(params.d_dv + row_offset(token, hd, slice.first), acc[s - first_slice],
-                slice.width * sizeof(float));
+    store_slice<kColumns, kFull>(
+        RowType::kFloat32, d_dv[s - unit.first_slice], slice.width,
+        row_address(params.d_dv, RowType::kFloat32, unit.token, hd, slice.first));
   }
 }
 
 // A padding token gives 0 everywhere.
-void clear_token(const GxGwrParams& params, int64_t token, int32_t first_slice, int32_t end_slice) {
-  const int32_t first = column_slice(params.hd, first_slice).first;
-  const ColumnSlice last = column_slice(params.hd, end_slice - 1);
-  std::memset(params.d_dv + row_offset(token, params.hd, first), 0,
+void clear_token(const GxGwrParams& params, const Unit& unit) {
+  const int32_t first = column_slice(params.hd, unit.first_slice).first;
+  const ColumnSlice last = column_slice(params.hd, unit.end_slice - 1);
+  std::memset(row_address(params.d_dv, RowType::kFloat32, unit.token, params.hd, first), 0,
               (last.first + last.width - first) * sizeof(float));
-  for (int32_t s = first_slice; s < end_slice; ++s) {
-    std::memset(params.dpd + s * params.plane_stride + token * params.num_writes, 0,
+  for (int32_t s = unit.first_slice; s < unit.end_slice; ++s) {
+    std::memset(params.dpd + s * params.plane_stride + unit.token * params.num_writes, 0,
                 params.num_writes * sizeof(float));
   }
 }
 
 SDM_MULTIVERSION
-void gather(const GxGwrParams& params, int64_t token, int32_t first_slice, int32_t end_slice) {
-  if (params.hd <= 64) {
-    gather_token<64>(params, token, first_slice, end_slice);
+void gather(const GxGwrParams& params, const Unit& unit, BatchPartials& partials) {
+  if (params.hd == 64) {
+    gather_token<64, true>(params, unit, partials);
+  } else if (params.hd < 64) {
+    gather_token<64, false>(params, unit, partials);
+  } else if (params.hd % 128 == 0) {
+    gather_token<128, true>(params, unit, partials);
   } else {
-    gather_token<128>(params, token, first_slice, end_slice);
+    gather_token<128, false>(params, unit, partials);
   }
 }
 
 }  // namespace
 
 void gx_gwr_host(const GxGwrParams& params) {
-  const int64_t first_token = int64_t{params.step} * params.num_parallel * params.chunk_size;
   const int64_t tokens = int64_t{params.num_parallel} * params.chunk_size;
+  const int64_t first_token = params.step * tokens;
   const int32_t slices = num_slices(params.hd);
   const int32_t parts = (slices + kPartSlices - 1) / kPartSlices;
 #pragma omp parallel
   {
     const FloatMode mode;
+    BatchPartials partials;
 #pragma omp for schedule(static)
-    for (int64_t unit = 0; unit < tokens * parts; ++unit) {
-      const int64_t token = first_token + unit / parts;
-      const int32_t first_slice = static_cast<int32_t>(unit % parts) * kPartSlices;
-      const int32_t end_slice =
-          slices - first_slice < kPartSlices ? slices : first_slice + kPartSlices;
-      const int64_t place = int64_t{params.step} * params.chunk_size + token % params.chunk_size;
+    for (int64_t i = 0; i < tokens * parts; ++i) {
+      const int32_t slice = static_cast<int32_t>(i % parts) * kPartSlices;
+      const Unit unit{first_token + i / parts, (tokens - i / parts) * params.num_writes, slice,
+                      slices - slice < kPartSlices ? slices : slice + kPartSlices};
+      const int64_t place =
+          int64_t{params.step} * params.chunk_size + unit.token % params.chunk_size;
       if (place >= params.num_tokens) {
-        clear_token(params, token, first_slice, end_slice);
+        clear_token(params, unit);
       } else {
-        gather(params, token, first_slice, end_slice);
+        gather(params, unit, partials);
       }
     }
   }

@@ -23,75 +23,69 @@ SDM_HD void clear_outputs(const GxPa2Params& params, const RecordTile& tile, int
   }
 }
 
-// The snapshot's columns as f32 values that the bank's type holds exactly.
-template <int kColumns>
-SDM_HD void load_snapshot(const GxPa2Params& params, int64_t snap_row, ColumnSlice slice,
-                          float* to) {
-  const RowType type = params.snap_type;
-  const char* from = row_address(params.snap, type, snap_row, params.hd, slice.first);
-  if (type == RowType::kFloat32 || type == RowType::kBFloat16) {
-    load_f32_bf16<kColumns>(type, from, slice.width, to);
-  } else {
-    load_quantized<kColumns>(type, from, slice.width, params.scales[snap_row], params.bank_type,
-                             to);
-  }
-}
-
 // The bank row becomes the snapshot row: its bits, or its decoded values.
-template <int kColumns>
-SDM_HD void restore(const GxPa2Params& params, int64_t row, int64_t snap_row, ColumnSlice slice,
-                    const float* snapshot) {
+template <int kColumns, bool kFull>
+SDM_HD void restore(const GxPa2Params& params, int64_t row, const char* snap_row, ColumnSlice slice,
+                    const LaneColumns<kColumns>& snapshot) {
   const RowType type = params.bank_type;
   char* to = row_address(params.bank, type, row, params.hd, slice.first);
   if (type == params.snap_type) {
-    std::memcpy(to, row_address(params.snap, type, snap_row, params.hd, slice.first),
-                row_bytes(type, slice.width));
+    std::memcpy(to, snap_row, row_bytes(type, kFull ? kColumns : slice.width));
   } else {
-    store_f32_bf16<kColumns>(type, snapshot, slice.width, to);
+    store_slice<kColumns, kFull>(type, snapshot, slice.width, to);
   }
 }
 
 // One group of writes, one slice.
-template <int kColumns>
-SDM_HD void write_group(const GxPa2Params& params, const RecordGroup& group, int64_t snap_row,
-                        int32_t s, DotBatch& effs, DotBatch& gdots) {
+template <int kColumns, bool kFull>
+SDM_HD void write_group(const GxPa2Params& params, const RecordTile& tile, const RecordGroup& group,
+                        int64_t snap_row, int32_t s, DotBatch& effs, DotBatch& gdots) {
   const int32_t hd = params.hd;
   const ColumnSlice slice = column_slice(hd, s);
   const bool one_slice = num_slices(hd) == 1;
-  const Record& first = group.records[0];
-  char* grad_row = row_address(params.grad, params.grad_type, first.row, hd, slice.first);
-  alignas(64) float grad[kColumns], snapshot[kColumns], acc[kColumns] = {};
+  const int32_t row = group.records[0].row;
+  char* grad_row = row_address(params.grad, params.grad_type, row, hd, slice.first);
+  const char* snap_slice = row_address(params.snap, params.snap_type, snap_row, hd, slice.first);
+  LaneColumns<kColumns> grad, snapshot, acc;
   alignas(64) float grad_partials[kLanes];
-  LaneColumns<kColumns> snapshot_lanes;
-  load_f32_bf16<kColumns>(params.grad_type, grad_row, slice.width, grad);
-  load_snapshot<kColumns>(params, snap_row, slice, snapshot);
-  to_lanes(snapshot, snapshot_lanes);
-  lane_partials(grad, snapshot_lanes, grad_partials);
+  load_slice<kColumns, kFull>(params.grad_type, grad_row, slice.width, grad);
+  load_snapshot_slice<kColumns, kFull>(params.snap_type, snap_slice, slice.width,
+                                       params.scales + snap_row, params.bank_type, snapshot);
+  lane_partials(grad, snapshot, grad_partials);
+  zero_lanes(acc);
 
   for (int32_t e = 0; e < group.size; ++e) {
     const Record& record = group.records[e];
+    if (const Record* ahead = record_ahead(tile, group, e)) {
+      prefetch_slice<true>(params.bank, params.bank_type, ahead->row, hd, slice);
+      prefetch_slice<true>(params.grad, params.grad_type, ahead->row, hd, slice);
+    }
     const int64_t token = group.first_token + record_token(record.word);
-    alignas(64) float padded[kColumns];
-    const float* x = token_columns<kColumns>(params.d_u, token, hd, slice, padded);
-    for (int32_t c = 0; c < kColumns; ++c) acc[c] = fused(record.scale, x[c], acc[c]);
+    LaneColumns<kColumns> x;
+    load_slice<kColumns, kFull>(RowType::kFloat32,
+                                row_address(params.d_u, RowType::kFloat32, token, hd, slice.first),
+                                slice.width, x);
+    add_scaled(record.scale, x, acc);
     const int64_t out = s * params.plane_stride + entry_index(group, record, params.num_writes);
-    lane_partials(x, snapshot_lanes, effs.next());
+    lane_partials(x, snapshot, effs.next());
     effs.push(params.out_eff + out, one_slice ? -params.beta[token] : 1.0f);
     std::memcpy(gdots.next(), grad_partials, sizeof(float) * LaneColumns<kColumns>::kActive);
     gdots.push(params.out_g + out, one_slice ? record.decay : 1.0f);
   }
 
   const float decay = group.records[group.size - 1].decay;
-  for (int32_t c = 0; c < kColumns; ++c) grad[c] = fused(grad[c], decay, acc[c]);
-  store_f32_bf16<kColumns>(params.grad_type, grad, slice.width, grad_row);
-  restore<kColumns>(params, first.row, snap_row, slice, snapshot);
+  for (int k = 0; k < kLaneColumns; ++k) {
+    for (int l = 0; l < LaneColumns<kColumns>::kActive; ++l) {
+      grad.part[k][l] = fused(grad.part[k][l], decay, acc.part[k][l]);
+    }
+  }
+  store_slice<kColumns, kFull>(params.grad_type, grad, slice.width, grad_row);
+  restore<kColumns, kFull>(params, row, snap_slice, slice, snapshot);
 }
 
-template <int kColumns>
-SDM_HD void write_tile(const GxPa2Params& params, const RecordTile& tile) {
-  DotBatch effs, gdots;
-  effs.clear();
-  gdots.clear();
+template <int kColumns, bool kFull>
+SDM_HD void write_tile(const GxPa2Params& params, const RecordTile& tile, DotBatch& effs,
+                       DotBatch& gdots) {
   int32_t ordinal = params.bpre ? ordinal_at(params, tile) : 0;
   for (RecordGroup group = first_group(tile); group.size > 0; group = next_group(tile, group)) {
     const uint32_t word = group.records[0].word;
@@ -102,7 +96,7 @@ SDM_HD void write_tile(const GxPa2Params& params, const RecordTile& tile) {
     const int64_t snap_row = params.bpre ? dense_snapshot_row(params, tile.chunk, ordinal++)
                                          : entry_snapshot_row(params, tile.chunk, word);
     for (int32_t s = tile.first_slice; s < tile.end_slice; ++s) {
-      write_group<kColumns>(params, group, snap_row, s, effs, gdots);
+      write_group<kColumns, kFull>(params, tile, group, snap_row, s, effs, gdots);
     }
   }
   effs.flush();
@@ -110,11 +104,15 @@ SDM_HD void write_tile(const GxPa2Params& params, const RecordTile& tile) {
 }
 
 SDM_MULTIVERSION
-void write(const GxPa2Params& params, const RecordTile& tile) {
-  if (params.hd <= 64) {
-    write_tile<64>(params, tile);
+void write(const GxPa2Params& params, const RecordTile& tile, DotBatch& effs, DotBatch& gdots) {
+  if (params.hd == 64) {
+    write_tile<64, true>(params, tile, effs, gdots);
+  } else if (params.hd < 64) {
+    write_tile<64, false>(params, tile, effs, gdots);
+  } else if (params.hd % 128 == 0) {
+    write_tile<128, true>(params, tile, effs, gdots);
   } else {
-    write_tile<128>(params, tile);
+    write_tile<128, false>(params, tile, effs, gdots);
   }
 }
 
@@ -126,8 +124,9 @@ void gx_pa2_host(const GxPa2Params& params) {
 #pragma omp parallel
   {
     const FloatMode mode;
+    DotBatch effs, gdots;
 #pragma omp for schedule(dynamic)
-    for (int64_t unit = 0; unit < tiles.count(); ++unit) write(params, tiles[unit]);
+    for (int64_t unit = 0; unit < tiles.count(); ++unit) write(params, tiles[unit], effs, gdots);
   }
 }
 
