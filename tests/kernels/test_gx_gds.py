@@ -8,7 +8,7 @@ from kernel_cases import BF16, F32, Shape
 from kernel_checks import assert_matches_reference, case, differing, run
 
 TYPES = [(BF16, BF16, BF16), (BF16, BF16, F32), (F32, F32, F32)]
-WIDTHS = [1, 2, 3, 4, 5, 30, 36, 77, 128, 130, 256, 300, 1024, 1100]
+WIDTHS = [1, 2, 3, 4, 5, 30, 32, 36, 48, 64, 77, 96, 128, 130, 192, 256, 300, 1024, 1100]
 
 
 @pytest.mark.parametrize("hd", WIDTHS)

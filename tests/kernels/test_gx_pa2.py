@@ -10,7 +10,7 @@ from kernel_cases import BF16, E4M3, F32, INT4, ROW_TYPES, Shape
 from kernel_checks import assert_matches_reference, case, differing, run
 
 RECORDED = torch.load(Path(__file__).parents[1] / "data/pa2_steps.pt", weights_only=True)
-WIDTHS = [1, 2, 3, 4, 5, 30, 36, 77, 128, 130, 256, 300, 1024, 1100]
+WIDTHS = [1, 2, 3, 4, 5, 30, 32, 36, 48, 64, 77, 96, 128, 130, 192, 256, 300, 1024, 1100]
 
 
 @pytest.mark.parametrize("name", RECORDED)

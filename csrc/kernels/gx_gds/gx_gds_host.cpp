@@ -1,8 +1,10 @@
 #include "kernels/common/float_mode.h"
+#include "kernels/common/host_parallel.h"
 #include "kernels/common/host_rows.h"
 #include "kernels/common/lane_dots.h"
 #include "kernels/common/multiversion.h"
 #include "kernels/common/record_tiles.h"
+#include "kernels/common/slice_dispatch.h"
 #include "kernels/gx_gds/gx_gds.h"
 
 namespace sdm {
@@ -64,15 +66,9 @@ SDM_HD void read_tile(const GxGdsParams& params, const RecordTile& tile, DotBatc
 
 SDM_MULTIVERSION
 void read(const GxGdsParams& params, const RecordTile& tile, DotBatch& dots) {
-  if (params.hd == 64) {
-    read_tile<64, true>(params, tile, dots);
-  } else if (params.hd < 64) {
-    read_tile<64, false>(params, tile, dots);
-  } else if (params.hd % 128 == 0) {
-    read_tile<128, true>(params, tile, dots);
-  } else {
-    read_tile<128, false>(params, tile, dots);
-  }
+  with_slice_columns(params.hd, [&]<int kColumns, bool kFull>() SDM_INLINE_LAMBDA {
+    read_tile<kColumns, kFull>(params, tile, dots);
+  });
 }
 
 }  // namespace
@@ -80,7 +76,9 @@ void read(const GxGdsParams& params, const RecordTile& tile, DotBatch& dots) {
 void gx_gds_host(const GxGdsParams& params) {
   const RecordTiles tiles(params.records, params.step, params.num_parallel, params.chunk_size,
                           params.num_reads, params.hd);
-#pragma omp parallel
+  const int64_t elements =
+      int64_t{params.num_parallel} * params.chunk_size * params.num_reads * params.hd;
+#pragma omp parallel if (elements > kSerialElements)
   {
     const FloatMode mode;
     DotBatch dots;

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "kernels/common/float_mode.h"
+#include "kernels/common/host_parallel.h"
 #include "kernels/common/multiversion.h"
 #include "kernels/common/ordered_math.h"
 #include "kernels/gx_gemm/gx_gemm.h"
@@ -80,7 +81,8 @@ void gx_gemm_host(const GxGemmParams& params) {
   const int32_t tiles = (hd + kTileColumns - 1) / kTileColumns;
   const int64_t first_chunk = int64_t{params.step} * params.num_parallel;
   const int64_t units = int64_t{params.num_parallel} * row_units * tiles;
-#pragma omp parallel
+  const int64_t multiply_adds = int64_t{params.num_parallel} * c_size * c_size * hd;
+#pragma omp parallel if (multiply_adds > kSerialMultiplyAdds)
   {
     const FloatMode mode;
 #pragma omp for schedule(static)

@@ -1,7 +1,9 @@
 #include "kernels/common/float_mode.h"
+#include "kernels/common/host_parallel.h"
 #include "kernels/common/host_rows.h"
 #include "kernels/common/lane_dots.h"
 #include "kernels/common/multiversion.h"
+#include "kernels/common/slice_dispatch.h"
 #include "kernels/gx_gwr/gx_gwr.h"
 
 namespace sdm {
@@ -85,15 +87,9 @@ void clear_token(const GxGwrParams& params, const Unit& unit) {
 
 SDM_MULTIVERSION
 void gather(const GxGwrParams& params, const Unit& unit, BatchPartials& partials) {
-  if (params.hd == 64) {
-    gather_token<64, true>(params, unit, partials);
-  } else if (params.hd < 64) {
-    gather_token<64, false>(params, unit, partials);
-  } else if (params.hd % 128 == 0) {
-    gather_token<128, true>(params, unit, partials);
-  } else {
-    gather_token<128, false>(params, unit, partials);
-  }
+  with_slice_columns(params.hd, [&]<int kColumns, bool kFull>() SDM_INLINE_LAMBDA {
+    gather_token<kColumns, kFull>(params, unit, partials);
+  });
 }
 
 }  // namespace
@@ -103,7 +99,8 @@ void gx_gwr_host(const GxGwrParams& params) {
   const int64_t first_token = params.step * tokens;
   const int32_t slices = num_slices(params.hd);
   const int32_t parts = (slices + kPartSlices - 1) / kPartSlices;
-#pragma omp parallel
+  const int64_t elements = tokens * params.num_writes * params.hd;
+#pragma omp parallel if (elements > kSerialElements)
   {
     const FloatMode mode;
     BatchPartials partials;

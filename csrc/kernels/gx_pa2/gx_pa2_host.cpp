@@ -1,8 +1,10 @@
 #include "kernels/common/float_mode.h"
+#include "kernels/common/host_parallel.h"
 #include "kernels/common/host_rows.h"
 #include "kernels/common/lane_dots.h"
 #include "kernels/common/multiversion.h"
 #include "kernels/common/record_tiles.h"
+#include "kernels/common/slice_dispatch.h"
 #include "kernels/gx_pa2/gx_pa2.h"
 #include "kernels/gx_pa2/snapshot_rows.h"
 
@@ -105,15 +107,9 @@ SDM_HD void write_tile(const GxPa2Params& params, const RecordTile& tile, DotBat
 
 SDM_MULTIVERSION
 void write(const GxPa2Params& params, const RecordTile& tile, DotBatch& effs, DotBatch& gdots) {
-  if (params.hd == 64) {
-    write_tile<64, true>(params, tile, effs, gdots);
-  } else if (params.hd < 64) {
-    write_tile<64, false>(params, tile, effs, gdots);
-  } else if (params.hd % 128 == 0) {
-    write_tile<128, true>(params, tile, effs, gdots);
-  } else {
-    write_tile<128, false>(params, tile, effs, gdots);
-  }
+  with_slice_columns(params.hd, [&]<int kColumns, bool kFull>() SDM_INLINE_LAMBDA {
+    write_tile<kColumns, kFull>(params, tile, effs, gdots);
+  });
 }
 
 }  // namespace
@@ -121,7 +117,9 @@ void write(const GxPa2Params& params, const RecordTile& tile, DotBatch& effs, Do
 void gx_pa2_host(const GxPa2Params& params) {
   const RecordTiles tiles(params.records, params.step, params.num_parallel, params.chunk_size,
                           params.num_writes, params.hd);
-#pragma omp parallel
+  const int64_t elements =
+      int64_t{params.num_parallel} * params.chunk_size * params.num_writes * params.hd;
+#pragma omp parallel if (elements > kSerialElements)
   {
     const FloatMode mode;
     DotBatch effs, gdots;

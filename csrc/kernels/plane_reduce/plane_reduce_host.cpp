@@ -1,4 +1,5 @@
 #include "kernels/common/float_mode.h"
+#include "kernels/common/host_parallel.h"
 #include "kernels/common/multiversion.h"
 #include "kernels/plane_reduce/plane_reduce.h"
 #include "kernels/plane_reduce/plane_reduce_math.h"
@@ -19,7 +20,8 @@ void reduce_token(const PlaneReduceParams& params, int64_t first) {
 }  // namespace
 
 void plane_reduce_host(const PlaneReduceParams& params) {
-#pragma omp parallel
+  const int64_t elements = params.count * params.num_planes;
+#pragma omp parallel if (elements > kSerialElements)
   {
     const FloatMode mode;
 #pragma omp for schedule(static)
