@@ -197,9 +197,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     results = []
-    print(
-        f"{'kernel':8} {'median us':>10} {'least':>8} {'GB/s':>7} {'of copy':>8} {'GFLOP/s':>8}  shape"
-    )
+    print("kernel    median us    least    GB/s  of copy  GFLOP/s  shape")
     for shape in SHAPES:
         for types in ROW_TYPES:
             label = f"hd {shape[0]} {'/'.join(types)}"
