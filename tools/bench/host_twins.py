@@ -1,13 +1,14 @@
 """Memory throughput of the host twins on a large bank, against a plain copy in the same run.
 
     python tools/bench/host_twins.py [--out twins.json] [--bank-mib 512] [--rounds 7]
-                                     [--huge-pages] [--only TEXT]
+                                     [--huge-pages] [--only TEXT] [--cpu-time]
 
 Slots are random and distinct, so that every row comes from memory. A kernel's bytes are what it
 must move: every row of a step once each way, and the step's own operands. Two measures of the
 machine run in turn with the kernels, on the same threads: `copy`, torch's of the whole bank, and
 `gather`, torch.index_select of one step's rows; their bytes are those read plus those written.
-gx_gemm moves little: its figure is GFLOP/s.
+gx_gemm moves little: its figure is GFLOP/s. `--cpu-time` runs on one thread and counts that thread's
+processor time: for a machine that is busy with other work.
 """
 
 from __future__ import annotations
@@ -142,17 +143,19 @@ def cases(
     return steps, bank, made
 
 
-def measure(steps: int, bank: torch.Tensor, made: list[Case], rounds: int) -> Case:
+def measure(
+    steps: int, bank: torch.Tensor, made: list[Case], rounds: int, clock: Callable[[], float]
+) -> Case:
     """Time every case and the copy in turn, `rounds` times, all steps each time."""
     target = torch.empty_like(bank)
     copy = Case("copy", made[0].shape, lambda _: target.copy_(bank), 2 * bank.nbytes)
     for index in range(rounds + 1):  # the first round warms up
         for case, count in [(copy, 1), *((c, steps) for c in made)]:
-            start = time.perf_counter()
+            start = clock()
             for ti in range(count - 1, -1, -1):
                 case.step(ti)
             if index:
-                case.seconds.append((time.perf_counter() - start) / count)
+                case.seconds.append((clock() - start) / count)
     return copy
 
 
@@ -194,7 +197,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--huge-pages", action="store_true", help="bank rows on 2 MiB pages")
     parser.add_argument("--only", default="", help="only shapes or row types with this text")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time of one thread")
     options = parser.parse_args()
+    clock = time.thread_time if options.cpu_time else time.perf_counter
+    if options.cpu_time:
+        torch.set_num_threads(1)
     torch.manual_seed(0)
     results = []
     print("kernel    median us    least    GB/s  of copy  GFLOP/s  shape")
@@ -204,7 +211,7 @@ def main() -> None:
             if options.only not in label:
                 continue
             steps, bank, made = cases(shape, types, options.bank_mib, options.huge_pages)
-            copy = measure(steps, bank, made, options.rounds)
+            copy = measure(steps, bank, made, options.rounds, clock)
             for case in [copy, *made]:
                 row = result(case, copy)
                 results.append(row)
@@ -217,7 +224,11 @@ def main() -> None:
     if options.out:
         options.out.write_text(
             json.dumps(
-                {"machine": machine(), "huge_pages": options.huge_pages, "results": results},
+                {
+                    "machine": machine(),
+                    "options": vars(options) | {"out": None},
+                    "results": results,
+                },
                 indent=1,
             )
         )
