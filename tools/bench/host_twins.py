@@ -7,8 +7,8 @@ Slots are random and distinct, so that every row comes from memory. A kernel's b
 must move: every row of a step once each way, and the step's own operands. Two measures of the
 machine run in turn with the kernels, on the same threads: `copy`, torch's of the whole bank, and
 `gather`, torch.index_select of one step's rows; their bytes are those read plus those written.
-gx_gemm moves little: its figure is GFLOP/s. `--cpu-time` runs on one thread and counts that thread's
-processor time: for a machine that is busy with other work.
+gx_gemm moves little: its figure is GFLOP/s. `--cpu-time` runs on one thread and counts that
+thread's processor time: for a machine that is busy with other work.
 """
 
 from __future__ import annotations
