@@ -30,6 +30,9 @@ def project(linear: nn.Module, x: Tensor, *, low_latency: bool) -> Tensor:
 def _may_serve(linear: nn.Module, x: Tensor) -> bool:
     if x.dtype != torch.bfloat16 or not 0 < x.shape[0] * x.shape[1] <= MAX_TOKENS:
         return False
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != torch.bfloat16:
+        return False
     if type(linear) is not nn.Linear or linear._forward_hooks or linear._forward_pre_hooks:
         return False
     weight = linear.weight

@@ -107,6 +107,17 @@ def test_not_routed(routed, name):
     assert routed == [(8, 16)]
 
 
+def test_not_routed_where_autocast_asks_for_another_dtype(routed):
+    x = torch.randn(1, 2, 16).bfloat16()
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.float16):
+            project(linear(), x, low_latency=True)
+        assert routed == []
+        with torch.autocast("cpu", torch.bfloat16):
+            project(linear(), x, low_latency=True)
+    assert routed == [(8, 16)]
+
+
 def test_weights_that_autocast_would_cast_are_left_to_it(routed):
     layer = make_layer()
     x = make_input(layer, tokens=2)
