@@ -50,24 +50,31 @@ std::vector<std::byte> keep_ptx(std::span<const std::byte> image, uint32_t capab
   if (container.magic != kMagic) {
     throw Error(ErrorKind::kCuda, cat("device image ", file, ": no fat binary"));
   }
+  // The newest PTX that the capability runs.
+  std::span<const std::byte> best;
+  uint32_t best_capability = 0;
   for (size_t at = container.header_bytes; at < image.size();) {
     const PartHeader part = read_at<PartHeader>(image, at, file);
     const uint64_t bytes = part.header_bytes + part.payload_bytes;
     if (bytes < sizeof(PartHeader) || bytes > image.size() - at) {
       throw Error(ErrorKind::kCuda, cat("device image ", file, ": damaged at byte ", at));
     }
-    if (part.kind == kPtx && part.capability == capability) {
-      container.body_bytes = bytes;
-      std::vector<std::byte> kept(container.header_bytes + bytes);
-      std::memcpy(kept.data(), image.data(), container.header_bytes);
-      std::memcpy(kept.data(), &container, sizeof(container));
-      std::memcpy(kept.data() + container.header_bytes, image.data() + at, bytes);
-      return kept;
+    if (part.kind == kPtx && part.capability <= capability && part.capability > best_capability) {
+      best = image.subspan(at, bytes);
+      best_capability = part.capability;
     }
     at += bytes;
   }
-  throw Error(ErrorKind::kCuda,
-              cat("device image ", file, ": holds no PTX of compute_", capability));
+  if (best.empty()) {
+    throw Error(ErrorKind::kCuda,
+                cat("device image ", file, ": holds no PTX for capability ", capability));
+  }
+  container.body_bytes = best.size();
+  std::vector<std::byte> kept(container.header_bytes + best.size());
+  std::memcpy(kept.data(), image.data(), container.header_bytes);
+  std::memcpy(kept.data(), &container, sizeof(container));
+  std::memcpy(kept.data() + container.header_bytes, best.data(), best.size());
+  return kept;
 }
 
 }  // namespace sdm::plancap::cuda

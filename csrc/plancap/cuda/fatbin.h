@@ -10,8 +10,8 @@
 
 namespace sdm::plancap::cuda {
 
-// A fat binary with only the PTX of `capability` (80 for 8.0) of `image`. Throws kCuda, naming
-// `file`, when the image is no fat binary or holds no such PTX.
+// A fat binary with only the newest PTX of `image` that runs on `capability` (80 for 8.0). Throws
+// kCuda, naming `file`, when the image is no fat binary or holds no such PTX.
 std::vector<std::byte> keep_ptx(std::span<const std::byte> image, uint32_t capability,
                                 const std::string& file);
 

@@ -42,7 +42,7 @@ def test_a_forced_profile_is_given_the_portable_code_alone(driver, monkeypatch):
     assert driver.log("load")[-1]["parts"] == [[PTX, 80]]
     _core.Chain([bound], STEPS).run(driver.stream(FORCED))
     assert len(driver.log("launch")) == STEPS
-    with pytest.raises(CudaError, match=r"only_newest\.fatbin: holds no PTX of compute_80"):
+    with pytest.raises(CudaError, match=r"only_newest\.fatbin: holds no PTX for capability 80"):
         bind(driver, FORCED, (8, 0), "only_newest")
 
 
