@@ -132,6 +132,7 @@ def chunk_instances() -> list[Instance]:
         for name, params, bounds in (
             ("chunk_prepare", "ChunkPrepareParams", "kPrepareThreads"),
             ("pair_matrices", "PairMatricesParams", "kPairThreads"),
+            ("step_lists", "StepListsParams", "kListThreads"),
             ("chunk_gradients", "ChunkGradientsParams", "kGradientThreads"),
         )
     ]

@@ -1,10 +1,12 @@
 // The kernels that work on all chunks of a call at once, before and after the step chain.
+#include <array>
 #include <map>
 
 #include "bindings/bindings.h"
 #include "kernels/chunk_gradients/chunk_gradients.h"
 #include "kernels/chunk_prepare/chunk_prepare.h"
 #include "kernels/pair_matrices/pair_matrices.h"
+#include "kernels/step_lists/step_lists.h"
 
 namespace py = pybind11;
 
@@ -69,11 +71,37 @@ void run_chunk_gradients(const Refs& refs, int64_t chunk_size, int64_t first_ste
   launch_now(chunk_gradients, args, args.events.device, stream);
 }
 
+// The table's rows: v, groups, from a step's groups to the next step's, reads, zeros.
+void run_step_lists(const Refs& refs, int64_t chunk_size, int64_t first_step,
+                    const std::array<int64_t, 5>& table, uintptr_t stream) {
+  StepListsArgs args;
+  args.events = refs.at("events");
+  args.k_idx = refs.at("k_idx");
+  args.q_idx = refs.at("q_idx");
+  args.gather = refs.at("gather");
+  args.bags = refs.at("bags");
+  args.bag_weights = refs.at("bag_weights");
+  args.update_bags = refs.at("update_bags");
+  args.update_weights = refs.at("update_weights");
+  args.update_offsets = refs.at("update_offsets");
+  args.update_sources = refs.at("update_sources");
+  args.used = refs.at("used");
+  args.chunk_size = chunk_size;
+  args.first_step = first_step;
+  args.v_row = table[0];
+  args.group_row = table[1];
+  args.group_stride = table[2];
+  args.read_row = table[3];
+  args.zero_row = table[4];
+  launch_now(step_lists, args, args.events.device, stream);
+}
+
 }  // namespace
 
 void bind_chunks(py::module_& module) {
   module.def("chunk_prepare", &run_chunk_prepare);
   module.def("pair_matrices", &run_pair_matrices);
+  module.def("step_lists", &run_step_lists);
   module.def("chunk_gradients", &run_chunk_gradients);
 }
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from sdm_runtime import _core
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import Inputs
+from sdm_runtime.ops.step_table import StepTable
 from sdm_runtime.tensors import current_stream, tensor_ref
 
 _KERNEL_DTYPES = (torch.float32, torch.bfloat16)
@@ -47,6 +48,20 @@ class RowDots(NamedTuple):
     dkeff: Tensor  # -beta <d_u, M0>
     d_total: Tensor  # cpe <G, M0>, the same for all writes of a slot
     dqeff: Tensor  # <gy, M0>
+
+
+class StepLists(NamedTuple):
+    """One row per step; n = C*W, m = C*R. Rows of the step table if nothing is said."""
+
+    gather: Tensor  # int64 [S, P*n] bank rows of the groups; [S, P*n + P*m] with the reads'
+    bags: Tensor  # int64 [S, P*C*(1+W) + P*m]: {v, groups} per token; then {reads} per token, in
+    # bank rows if they are not fetched into the table
+    bag_weights: Tensor  # f32
+    update_bags: Tensor  # int64 [S, 2*P*n]: {own row, its tokens' deltas ..} of every group
+    update_weights: Tensor  # f32
+    update_offsets: Tensor  # int64 [S, P*n]: where each group's bag starts
+    update_sources: Tensor  # int64 [S, P*n]: the bag for each group; the first's, past the used
+    used: Tensor  # int32 [N]: how many groups a chunk has
 
 
 class WeightGradients(NamedTuple):
@@ -104,6 +119,39 @@ def pair_matrices(chunks: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tens
     operands = {"events": chunks.events, "places": chunks.places, "a": a, "qk": qk}
     _launch(_core.pair_matrices, operands, geometry.writes)
     return a, qk
+
+
+def step_lists(
+    chunks: ChunkEvents,
+    inputs: Inputs,
+    geometry: Geometry,
+    segment: Segment,
+    table: StepTable,
+) -> StepLists:
+    """The index lists of a segment's step loop, whose sums take rows of `table`."""
+    p, steps, device = geometry.streams, segment.steps, chunks.events.device
+    groups, reads = p * geometry.chunk_writes, p * geometry.chunk_reads
+    bags = p * geometry.chunk + groups + reads
+
+    def new(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    lists = StepLists(
+        gather=new(steps, groups if table.read_offset is None else groups + reads),
+        bags=new(steps, bags),
+        bag_weights=new(steps, bags, dtype=torch.float32),
+        update_bags=new(steps, 2 * groups),
+        update_weights=new(steps, 2 * groups, dtype=torch.float32),
+        update_offsets=new(steps, groups),
+        update_sources=new(steps, groups),
+        used=new(steps * p, dtype=torch.int32),
+    )
+    operands = {"events": chunks.events, "k_idx": inputs.k_idx, "q_idx": inputs.q_idx}
+    read_row = table.group_row + (table.read_offset or 0)
+    rows = (table.v_row, table.group_row, table.stride, read_row, table.zero_row)
+    operands |= lists._asdict()
+    _launch(_core.step_lists, operands, geometry.chunk, segment.first, rows)
+    return lists
 
 
 def weight_gradients(

@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
-    """X = (I + diag(beta) A)^-1 for strictly lower A [N, C, C] and beta [N, C], f32."""
+    """X = (I + diag(beta) A)^-1 for strictly lower A [N, C, C] and beta [N, C, 1], f32."""
     chunk = a.shape[1]
     eye = torch.eye(chunk, dtype=a.dtype, device=a.device)
-    system = beta.unsqueeze(2) * a + eye
+    system = beta * a + eye
     x: Tensor = torch.linalg.solve_triangular(
         system, eye.expand_as(a), upper=False, unitriangular=True
     )

@@ -5,13 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.chunk_kernels import kernel_inputs, pair_matrices, prepare_chunks
+from sdm_runtime.ops.chunk_kernels import (
+    ChunkEvents,
+    kernel_inputs,
+    pair_matrices,
+    prepare_chunks,
+    step_lists,
+)
 from sdm_runtime.ops.chunk_matrices import unit_inverse
+from sdm_runtime.ops.event_order import event_order
 from sdm_runtime.ops.forward_store import DropStore, KeepStore, Saved, SegmentResults, Store
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.quant import SnapshotFormat
-from sdm_runtime.ops.records import write_groups
-from sdm_runtime.ops.segment_state import segment_state
 from sdm_runtime.ops.staging import Inputs, stage, unstage
 from sdm_runtime.ops.step_indices import step_indices
 from sdm_runtime.ops.step_loop import run_steps
@@ -49,32 +54,33 @@ def _run_segment(
     store: Store,
 ) -> None:
     # Who meets whom, and with which weights.
-    state = segment_state(inputs, geometry, segment, bank.dtype)
-    chunks, timeline, weights = state.chunks, state.timeline, state.weights
-    order = timeline.order.to(torch.int32)
-    a, qk = pair_matrices(
-        prepare_chunks(kernel_inputs(inputs), geometry, segment, order, bank.dtype), geometry
-    )
-    x = unit_inverse(a, chunks.beta)
+    given = kernel_inputs(inputs)
+    order = event_order(given, geometry, segment)
+    chunks = prepare_chunks(given, geometry, segment, order, bank.dtype)
+    a, qk = pair_matrices(chunks, geometry)
+    beta = stage(inputs.beta, geometry, segment, torch.float32)
+    x = unit_inverse(a, beta)
     qx = torch.bmm(qk, x)
 
     # The steps.
     table = store.table(segment)
-    groups = write_groups(timeline.writes)
-    indices = step_indices(geometry, timeline, weights, groups, table)
+    lists = step_lists(chunks, given, geometry, segment, table)
     v = stage(inputs.v, geometry, segment, bank.dtype)
     delta = table.rows[table.v_row :][: v.shape[0] * v.shape[1]].view(v.shape)
     delta.copy_(v)
-    x_beta = x * chunks.beta.unsqueeze(1)
+    x_beta = x * beta.transpose(1, 2)
     x_beta = x_beta.view(segment.steps, geometry.streams, geometry.chunk, geometry.chunk)
 
     def token_by_token(step: int, rows: Tensor) -> TokenStep:
-        return run_token_step(step, bank, rows, v, state, groups, geometry)
+        here = slice(step * geometry.streams, (step + 1) * geometry.streams)
+        events = ChunkEvents(*(part[here] for part in chunks))
+        number, used = segment.first + step, lists.used[here]
+        return run_token_step(number, bank, rows, v[here], inputs, events, used, geometry)
 
-    done = run_steps(bank, table, x_beta, indices, geometry, token_by_token)
+    done = run_steps(bank, table, x_beta, step_indices(lists, geometry), geometry, token_by_token)
 
     # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
-    u = done.residuals * chunks.beta.unsqueeze(2)
+    u = done.residuals * beta
     y = torch.baddbmm(done.readings, qx, u)
     for step, tokens in done.again.items():
         y[step * geometry.streams :][: geometry.streams] = tokens.readings

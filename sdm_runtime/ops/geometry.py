@@ -11,7 +11,7 @@ MAX_ENTRIES = 256
 
 # Working memory of one segment. Two sizes only, so that a call's bits depend on shapes and device.
 _SEGMENT_BYTES_HOST = 64 << 20
-_SEGMENT_BYTES_CUDA = 1 << 30
+_SEGMENT_BYTES_CUDA = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Geometry:
     def segments(self, *, cuda: bool) -> Iterator[Segment]:
         """Cut the steps so that a segment's working memory stays bounded whatever T is."""
         entries = self.chunk_writes + self.chunk_reads
-        # About twenty 8-byte index and log-sum arrays per entry, and a few matrices per chunk.
-        per_chunk = 160 * entries + 16 * self.chunk * (self.head_dim + self.chunk)
+        # The sort, events and index lists of every entry, and a few matrices per chunk.
+        per_chunk = 120 * entries + 16 * self.chunk * (self.head_dim + self.chunk)
         budget = _SEGMENT_BYTES_CUDA if cuda else _SEGMENT_BYTES_HOST
         size = max(1, budget // (per_chunk * self.streams))
         for first in range(0, self.steps, size):

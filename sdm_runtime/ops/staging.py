@@ -47,8 +47,10 @@ def stage(x: Tensor, geometry: Geometry, segment: Segment, dtype: torch.dtype) -
     return out
 
 
-def stage_into(x: Tensor, geometry: Geometry, segment: Segment, out: Tensor) -> None:
-    """The same into out, rounding to its dtype."""
+def stage_into(
+    x: Tensor, geometry: Geometry, segment: Segment, out: Tensor, padding: int = 0
+) -> None:
+    """The same into out, rounding to its dtype; ragged tails hold `padding`."""
     begin, end = geometry.token_range(segment)
     chunk, steps = geometry.chunk, segment.steps
     target = out.view(steps, geometry.streams, chunk, x.shape[2]).permute(1, 0, 2, 3)
@@ -57,7 +59,7 @@ def stage_into(x: Tensor, geometry: Geometry, segment: Segment, out: Tensor) -> 
     target[:, :whole] = x[:, begin:cut].view(x.shape[0], whole, chunk, x.shape[2])
     if whole < steps:
         target[:, whole, : end - cut] = x[:, cut:end]
-        target[:, whole, end - cut :] = 0
+        target[:, whole, end - cut :] = padding
 
 
 def unstage(x: Tensor, out: Tensor, geometry: Geometry, segment: Segment) -> None:

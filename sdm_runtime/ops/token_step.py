@@ -14,10 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.geometry import Geometry
-from sdm_runtime.ops.records import Groups
-from sdm_runtime.ops.segment_state import SegmentState
-from sdm_runtime.ops.weights import staged
+from sdm_runtime.ops.chunk_kernels import ChunkEvents
+from sdm_runtime.ops.geometry import Geometry, Segment
+from sdm_runtime.ops.staging import Inputs, stage_chunks
+
+_READ, _INVALID = 1 << 29, 1 << 17  # bits of an event's word; bit 31: the first of its slot
 
 
 class TokenStep(NamedTuple):
@@ -39,25 +40,24 @@ def run_token_step(
     bank: Tensor,
     rows: Tensor,
     v: Tensor,
-    state: SegmentState,
-    groups: Groups,
+    inputs: Inputs,
+    events: ChunkEvents,
+    used: Tensor,
     geometry: Geometry,
 ) -> TokenStep:
-    """Run step `step` of the segment.
+    """Run step `step` of the call.
 
-    Bank is as it was before the step, rows [P, C*W, hd] f32 holds its written groups' rows, and v
-    is the segment's, [N, C, hd].
+    Bank is as it was before the step, rows [P, C*W, hd] f32 holds its written groups' rows; v
+    [P, C, hd], the events and used [P], the numbers of groups, are the step's.
     """
     p, c, n = geometry.streams, geometry.chunk, geometry.chunk_writes
-    here = slice(step * p, (step + 1) * p)
-    chunks = state.chunks
-    slot, source = _places(state, groups, n)
-    slot, source = slot[here].view(p, c, -1), source[here].view(p, c, -1)
-    old = bank[chunks.q_rows[here].long()].to(torch.float32)
+    chunks = stage_chunks(inputs, geometry, Segment(step, step + 1), bank.dtype)
+    slot, source = _places(events, geometry)
+    old = bank[chunks.q_rows.long()].to(torch.float32)
 
     # One more row takes the padding's writes.
     now = torch.cat((rows, rows.new_zeros(p, 1, rows.shape[2])), 1)
-    k, q, g, beta = chunks.k[here], chunks.q[here], chunks.g[here], chunks.beta[here]
+    k, q, g, beta = chunks.k, chunks.q, chunks.g, chunks.beta
     innovation = torch.empty((p, c, rows.shape[2]), dtype=torch.float32)
     readings = torch.empty_like(innovation)
     for t in range(c):
@@ -65,22 +65,26 @@ def run_token_step(
         log_decay = rows.new_zeros(p, n + 1).scatter_add_(1, slot[:, t], g[:, t])
         written = now.gather(1, at) * log_decay.gather(1, slot[:, t]).exp().unsqueeze(2)
         now.scatter_(1, at, written)
-        innovation[:, t] = v[here][:, t] - (k[:, t].unsqueeze(2) * written).sum(1)
+        innovation[:, t] = v[:, t] - (k[:, t].unsqueeze(2) * written).sum(1)
         delta = beta[:, t, None] * innovation[:, t]
         now.scatter_add_(1, at, k[:, t].unsqueeze(2) * delta.unsqueeze(1))
         seen = source[:, t].unsqueeze(2)
         row = now.gather(1, seen.clamp_min(0).expand(-1, -1, rows.shape[2]))
         row = torch.where(seen >= 0, row, old[:, t])
         readings[:, t] = (q[:, t].unsqueeze(2) * row).sum(1)
-    used = torch.arange(n) < groups.used[here].unsqueeze(1)
-    return TokenStep(innovation, beta.unsqueeze(2) * innovation, readings, now[:, :n][used])
+    written = torch.arange(n) < used.unsqueeze(1)
+    return TokenStep(innovation, beta.unsqueeze(2) * innovation, readings, now[:, :n][written])
 
 
-def _places(state: SegmentState, groups: Groups, n: int) -> tuple[Tensor, Tensor]:
-    """Each staged write's group (n: padding), and the group each staged read sees (-1: none)."""
-    timeline = state.timeline
-    slot = torch.where(timeline.writes.valid, groups.ordinal, n)
-    seen = timeline.source_stop > timeline.source_start
-    group = groups.ordinal.gather(1, (timeline.source_stop - 1).clamp_min(0))
-    source = torch.where(seen, group, -1)
-    return staged(slot, timeline.writes), staged(source, timeline.reads)
+def _places(events: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    """Each staged write's group [P, C, W] (C*W: padding); the group each read sees (-1: none)."""
+    word = events.events.view(torch.int32)[..., 3]
+    place = torch.arange(word.shape[1])
+    write = (word & (_READ | _INVALID)) == 0
+    start = torch.where(word < 0, place, 0).cummax(1).values
+    last_write = torch.where(write, place, -1).cummax(1).values
+    opens = write & (torch.nn.functional.pad(last_write, (1, -1), value=-1) < start)
+    group = torch.where(last_write < start, -1, opens.cumsum(1) - 1)
+    staged = group.gather(1, events.places.long()).view(word.shape[0], geometry.chunk, -1)
+    slot, source = staged[..., : geometry.writes], staged[..., geometry.writes :]
+    return torch.where(slot < 0, geometry.chunk_writes, slot), source

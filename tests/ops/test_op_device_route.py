@@ -7,12 +7,12 @@ import torch
 from op_cases import Case, errors, run
 from test_op_values import _LIMIT, _SHAPES
 
-from sdm_runtime.ops import log_sums, pairs, step_indices, step_loop
+from sdm_runtime.ops import step_indices, step_loop
 
 
 @pytest.fixture(autouse=True)
 def _no_value_is_read(monkeypatch):
-    for module in (log_sums, pairs, step_indices, step_loop):
+    for module in (step_indices, step_loop):
         monkeypatch.setattr(module, "reads_are_free", lambda x: False)
 
 
@@ -28,7 +28,7 @@ def test_matches_the_recurrence(name, dtype):
 def test_matches_the_host_route_for_every_snapshot(bank, quant, monkeypatch):
     case = Case(dtype=bank, options={"snapshot_quant": quant})
     given = run(case)
-    for module in (log_sums, pairs, step_indices, step_loop):
+    for module in (step_indices, step_loop):
         monkeypatch.setattr(module, "reads_are_free", lambda x: True)
     wanted = run(case)
     limit = 1e-6 if bank == torch.float32 else 4e-3

@@ -1,0 +1,126 @@
+"""The device code of the chunk kernels, run on the CPU, against the host twins bit for bit."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from chunk_cases import (
+    BF16,
+    CASES,
+    ChunkCase,
+    chain_outputs,
+    chunk_inputs,
+    chunk_order,
+    gradient_inputs,
+    gradient_outputs,
+    poisoned,
+    prepare_outputs,
+    step_list_outputs,
+)
+from emulated import Launch, emulation
+from kernel_checks import copies, differing
+
+pytestmark = [
+    pytest.mark.skipif(
+        platform.system() != "Linux" or not shutil.which("g++"), reason="needs g++ on Linux"
+    ),
+    pytest.mark.slow,
+]
+
+ROW_CODES = {torch.float32: 1, BF16: 2}
+RENAMED = {"beta": "beta_rows", "rec": "records", "qrec": "read_records"}
+
+
+def _sizes(case: ChunkCase) -> dict:
+    return {
+        "num_chunks": case.chunks,
+        "chunk_size": case.C,
+        "num_writes": case.W,
+        "num_reads": case.R,
+    }
+
+
+def _call_sizes(case: ChunkCase) -> dict:
+    sizes = {"num_tokens": case.T, "num_parallel": case.P, "num_gates": case.gates}
+    return _sizes(case) | sizes | {"first_step": case.first_step}
+
+
+def _assert_same_bits(kernel: str, values: dict, outputs: dict) -> dict:
+    """Runs the chosen launch and others against the twin; returns the twin's outputs."""
+    library = emulation()
+    expected = copies(outputs)
+    library.twin(kernel, values | expected)
+    chosen = library.chosen(kernel, values | outputs)
+    others = [chosen, replace(chosen, block=(64, 1, 1))]
+    if kernel == "pair_matrices":  # a thread is a row there
+        others = [chosen]
+    for number, launch in enumerate(others):
+        after = copies(outputs)
+        library.launch(kernel, launch, values | after, backwards=number % 2 == 1)
+        assert differing(after, expected) == [], launch
+    return expected
+
+
+def _assert_all_written(outputs: dict) -> None:
+    for key, tensor in outputs.items():
+        poison = tensor.isnan() if tensor.dtype.is_floating_point else tensor == -7
+        assert not poison.any(), key
+
+
+def _prepare_values(case: ChunkCase, inputs: dict) -> dict:
+    types = {f"{name}_type": ROW_CODES[case.values] for name in ("k_val", "q_val", "beta", "g")}
+    wide = int(case.indices == torch.int64)
+    types |= {"wide_k_idx": wide, "wide_q_idx": wide, "bf16_weights": int(case.bf16_weights)}
+    return inputs | {"order": chunk_order(case, inputs)} | types | _call_sizes(case)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_chunk_kernels(name: str) -> None:
+    case = CASES[name]
+    values = _prepare_values(case, chunk_inputs(case))
+    outputs = prepare_outputs(case)
+    _assert_same_bits("chunk_prepare", values, outputs)
+    chain = {RENAMED.get(k, k): x for k, x in chain_outputs(case).items()}
+    prepared = _assert_same_bits("chunk_prepare", values, outputs | chain)
+    _assert_all_written({k: x for k, x in prepared.items() if k != "events"})
+
+    rows = {"v_row": 5, "group_row": 1000, "group_stride": 70, "read_row": 3000, "zero_row": 9}
+    keys = ("k_idx", "q_idx", "wide_k_idx", "wide_q_idx")
+    lists = {k: values[k] for k in keys} | rows | _call_sizes(case)
+    del lists["num_gates"]
+    for fetched in (False, True):
+        given = lists | {"events": prepared["events"], "fetched": int(fetched)}
+        outputs = step_list_outputs(case, fetched)
+        _assert_all_written(_assert_same_bits("step_lists", given, outputs))
+
+    shape = (case.chunks, case.C, case.C)
+    matrices = {"a": poisoned(shape, torch.float32), "qk": poisoned(shape, torch.float32)}
+    events = {k: prepared[k] for k in ("events", "places")}
+    _assert_same_bits("pair_matrices", events | _sizes(case), matrices)
+
+    values = gradient_inputs(case) | _call_sizes(case)
+    values |= {"events": prepared["events"], "beta_rows": prepared["beta_rows"]}
+    values |= {f"{name}_type": ROW_CODES[case.values] for name in ("dk", "dq", "dg")}
+    outputs = gradient_outputs(case)
+    gradients = _assert_same_bits("chunk_gradients", values, outputs)
+    first = case.first_step * case.C
+    for key in ("dk", "dq", "dg"):
+        assert gradients[key][:, :first].isnan().all()
+        assert not gradients[key][:, first:].isnan().any()
+
+
+def test_the_comparison_can_fail() -> None:
+    """A launch without its last chunk differs from the twin."""
+    case = CASES["plain"]
+    values = _prepare_values(case, chunk_inputs(case))
+    outputs, library = prepare_outputs(case), emulation()
+    expected, after = copies(outputs), copies(outputs)
+    library.twin("chunk_prepare", values | expected)
+    whole = library.chosen("chunk_prepare", values | after)
+    part = Launch(whole.entry, (case.chunks - 1, 1, 1), whole.block, whole.shared_bytes)
+    library.launch("chunk_prepare", part, values | after)
+    assert differing(after, expected) == ["events", "places"]

@@ -1,0 +1,159 @@
+"""Random operands of the kernels that take all chunks of a call: inputs, order and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+F32, BF16, F64, I32 = torch.float32, torch.bfloat16, torch.float64, torch.int32
+
+
+@dataclass(frozen=True)
+class ChunkCase:
+    """Sizes by the spec's letters; a small S gives long groups."""
+
+    P: int = 2
+    T: int = 40
+    C: int = 16
+    W: int = 3
+    R: int = 4
+    S: int = 9
+    gates: int = 1
+    values: torch.dtype = F32
+    indices: torch.dtype = I32
+    bf16_weights: bool = False
+    repeats: bool = False  # a token may write a slot twice
+    decay: float = 1.0  # g is uniform in [-decay, 0]
+    first_step: int = 0  # the staged chunks start here
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        return -(-self.T // self.C)
+
+    @property
+    def chunks(self) -> int:
+        return (self.steps - self.first_step) * self.P
+
+    @property
+    def events(self) -> int:
+        return self.C * (self.W + self.R)
+
+
+Tensors = dict[str, torch.Tensor]
+
+
+def chunk_inputs(case: ChunkCase) -> Tensors:
+    """The caller's tensors, [P, T, .]."""
+    gen = torch.Generator().manual_seed(case.seed)
+    lead = (case.P, case.T)
+    base = torch.arange(case.P).view(-1, 1, 1) * case.S
+    k_idx = torch.rand(*lead, case.S, generator=gen).argsort(-1)[..., : case.W]
+    if case.repeats:
+        k_idx = torch.randint(0, case.S, (*lead, case.W), generator=gen)
+    q_idx = torch.randint(0, case.S, (*lead, case.R), generator=gen)
+
+    def normal(width: int) -> torch.Tensor:
+        return torch.randn(*lead, width, generator=gen).to(case.values)
+
+    return {
+        "k_idx": (k_idx + base).to(case.indices),
+        "q_idx": (q_idx + base).to(case.indices),
+        "k_val": normal(case.W),
+        "q_val": normal(case.R),
+        "beta": torch.rand(*lead, 1, generator=gen).to(case.values),
+        "g": (-case.decay * torch.rand(*lead, case.gates, generator=gen)).to(case.values),
+    }
+
+
+def chunk_order(case: ChunkCase, inputs: Tensors) -> torch.Tensor:
+    """Every staged chunk's events in stable order by slot, padding last."""
+    tokens = case.steps * case.C
+    slots = torch.full((case.P, tokens, case.W + case.R), 2**31 - 1, dtype=torch.int64)
+    slots[:, : case.T] = torch.cat((inputs["k_idx"], inputs["q_idx"]), 2)
+    staged = slots.view(case.P, case.steps, case.C, -1).transpose(0, 1)[case.first_step :]
+    return torch.sort(staged.reshape(case.chunks, -1), dim=1, stable=True).indices.to(I32)
+
+
+def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Memory whose contents would show."""
+    if dtype.is_floating_point:
+        return torch.full(shape, torch.nan, dtype=dtype)
+    return torch.full(shape, -7, dtype=dtype)
+
+
+def prepare_outputs(case: ChunkCase) -> Tensors:
+    """What chunk_prepare writes for the pairs."""
+    return {
+        "events": poisoned((case.chunks, case.events, 2), F64),
+        "places": poisoned((case.chunks, case.events), I32),
+    }
+
+
+def chain_outputs(case: ChunkCase) -> Tensors:
+    """What chunk_prepare writes for the step chain."""
+    n, rows, writes = case.chunks, case.chunks * case.C, case.C * case.W
+    return {
+        "beta": poisoned((rows,), F32),
+        "pd": poisoned((rows, case.W), F32),
+        "slots": poisoned((rows, case.W), I32),
+        "cpe": poisoned((rows, case.W), F32),
+        "kpay": poisoned((n, writes), I32),
+        "rec": poisoned((n, writes, 4), I32),
+        "bpre": poisoned((n, -(-writes // 32) + 1), I32),
+        "qrec": poisoned((n, case.C * case.R, 4), I32),
+    }
+
+
+def gradient_inputs(case: ChunkCase) -> Tensors:
+    """What the chain and the products before chunk_gradients leave."""
+    gen = torch.Generator().manual_seed(case.seed + 1)
+    n, rows = case.chunks, case.chunks * case.C
+    shapes = {"d_m": (n, case.C, case.C), "d_qk": (n, case.C, case.C)}
+    shapes |= dict.fromkeys(("dpd", "dkeff", "d_total"), (rows, case.W))
+    shapes["dqeff"] = (rows, case.R)
+    return {name: torch.randn(*shape, generator=gen) for name, shape in shapes.items()}
+
+
+def gradient_outputs(case: ChunkCase) -> Tensors:
+    """What chunk_gradients writes, scratch included."""
+    out = {
+        "terms": poisoned((case.chunks, case.events, 2), F64),
+        "dk": poisoned((case.P, case.T, case.W), case.values),
+        "dq": poisoned((case.P, case.T, case.R), case.values),
+        "dg": poisoned((case.P, case.T, case.gates), case.values),
+    }
+    if case.gates < case.W:
+        out["gates"] = poisoned((case.chunks * case.C, case.W), F64)
+    return out
+
+
+def step_list_outputs(case: ChunkCase, fetched: bool) -> Tensors:
+    """What step_lists writes."""
+    steps = case.chunks // case.P
+    groups, reads = case.P * case.C * case.W, case.P * case.C * case.R
+    bags = case.P * case.C + groups + reads
+    return {
+        "gather": poisoned((steps, groups + reads if fetched else groups), torch.int64),
+        "bags": poisoned((steps, bags), torch.int64),
+        "bag_weights": poisoned((steps, bags), F32),
+        "update_bags": poisoned((steps, 2 * groups), torch.int64),
+        "update_weights": poisoned((steps, 2 * groups), F32),
+        "update_offsets": poisoned((steps, groups), torch.int64),
+        "update_sources": poisoned((steps, groups), torch.int64),
+        "used": poisoned((case.chunks,), I32),
+    }
+
+
+CASES = {
+    "plain": ChunkCase(),
+    "gate a write": ChunkCase(gates=3, decay=3.0),
+    "repeats": ChunkCase(P=1, S=4, W=5, R=6, repeats=True, gates=5),
+    "one slot": ChunkCase(P=1, T=20, S=1, W=1, R=3),
+    "wide": ChunkCase(P=1, T=20, W=33, R=40, S=60),
+    "long chunk": ChunkCase(P=1, T=130, C=128, W=2, R=3, S=70),
+    "bfloat16": ChunkCase(values=BF16, indices=torch.int64, bf16_weights=True),
+    "rounded": ChunkCase(values=F32, bf16_weights=True, decay=300.0),
+    "later steps": ChunkCase(first_step=1, P=3),
+}

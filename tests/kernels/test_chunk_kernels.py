@@ -1,0 +1,256 @@
+"""The chunk kernels' host twins against dense float64 formulas and autograd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import chunk_reference as reference
+import pytest
+import torch
+from chunk_cases import (
+    BF16,
+    CASES,
+    F32,
+    ChunkCase,
+    chain_outputs,
+    chunk_inputs,
+    chunk_order,
+    gradient_inputs,
+    gradient_outputs,
+)
+
+from sdm_runtime.ops import chunk_kernels
+from sdm_runtime.ops.event_order import event_order
+from sdm_runtime.ops.geometry import Geometry, Segment
+from sdm_runtime.ops.staging import Inputs
+
+FIRST, LAST, INVALID = 1 << 31, 1 << 30, 1 << 17
+_PA2 = torch.load(Path(__file__).parents[1] / "data" / "pa2_steps.pt", weights_only=True)
+
+
+def sizes(case: ChunkCase) -> tuple[Geometry, Segment]:
+    geometry = Geometry(case.P, case.T, case.C, case.W, case.R, 8, case.P * case.S)
+    return geometry, Segment(case.first_step, case.steps)
+
+
+def prepare(case: ChunkCase, inputs: dict, order: torch.Tensor | None = None):
+    """The events, and the chain's operands."""
+    geometry, segment = sizes(case)
+    order = chunk_order(case, inputs) if order is None else order
+    chain = chain_outputs(case)
+    events = chunk_kernels.prepare_chunks(
+        Inputs(**inputs, v=torch.empty(0)),
+        geometry,
+        segment,
+        order,
+        BF16 if case.bf16_weights else F32,
+        chunk_kernels.ChainRecords(**chain),
+    )
+    return events, chain
+
+
+def close(given: torch.Tensor, exact: torch.Tensor, limit: float = 3e-7) -> bool:
+    scale = exact.abs().max().item() if exact.numel() else 0.0
+    return bool(((given.double() - exact).abs() <= limit * (exact.abs() + scale) + 1e-30).all())
+
+
+def bits(words: torch.Tensor) -> list[int]:
+    return [w & 0xFFFFFFFF for w in words.flatten().tolist()]
+
+
+def expected_words(entries: reference.Entries, case: ChunkCase, width: int):
+    """The sorted entries' (staged place, record word), and whether each opens a group."""
+    keys = list(zip(entries.slot, entries.token, entries.index, strict=True))
+    order = sorted(range(len(keys)), key=lambda i: tuple(int(x) for x in keys[i]))
+    words, opens = [], []
+    for place, i in enumerate(order):
+        slot, token, index = (int(x) for x in keys[i])
+        slots = [int(keys[j][0]) for j in order]
+        number = place - slots.index(slot)
+        last = number == slots.count(slot) - 1
+        word = FIRST * (number == 0) | LAST * last | min(number, 4095) << 18 | token << 9 | index
+        words.append((token * width + index, word))
+        opens.append(number == 0)
+    for token in range(len(keys) // width, case.C):
+        for index in range(width):
+            word = FIRST | LAST | INVALID | token << 9 | index
+            words.append((token * width + index, word))
+            opens.append(False)
+    return words, opens
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_records(name: str) -> None:
+    case = CASES[name]
+    inputs = chunk_inputs(case)
+    _, chain = prepare(case, inputs)
+    for n in range(case.chunks):
+        of = reference.chunk(case, inputs, n)
+        words, opens = expected_words(of.writes, case, case.W)
+        assert bits(chain["kpay"][n]) == [w for _, w in words]
+        assert torch.equal(chain["rec"][n, :, 0], chain["kpay"][n])
+        counts = [sum(opens[: 32 * b]) for b in range(-(-len(opens) // 32) + 1)]
+        assert chain["bpre"][n].tolist() == counts
+        read_words, _ = expected_words(of.reads, case, case.R)
+        assert bits(chain["qrec"][n, :, 0]) == [w for _, w in read_words]
+        assert not chain["qrec"][n, :, 3].any()
+        check_numbers(case, inputs, chain, n, of, [p for p, _ in words], [p for p, _ in read_words])
+
+
+def check_numbers(case, inputs, chain, n, of, places, read_places) -> None:
+    """Rows, weights and decays, staged and in the records; zeros (cpe: ones) for padding."""
+    values = {k: x.detach() for k, x in reference.chain_values(of).items()}
+    valid, rows = of.writes.slot.numel(), slice(n * case.C, (n + 1) * case.C)
+    tokens = of.tokens.stop - of.tokens.start
+    beta = inputs["beta"][of.stream, of.tokens, 0].double()
+    assert close(chain["beta"][rows][:tokens], beta)
+    assert not chain["beta"][rows][tokens:].any()
+    for key, exact, rest in (("pd", values["pd"], 0), ("cpe", values["cpe"], 1)):
+        flat = chain[key][rows].flatten()
+        assert close(flat[:valid], exact)
+        assert (flat[valid:] == rest).all()
+    slots = chain["slots"][rows].flatten()
+    assert torch.equal(slots[:valid].long(), of.writes.slot)
+    assert not slots[valid:].any()
+    rec, qrec = chain["rec"][n], chain["qrec"][n]
+    at = torch.tensor(places[:valid], dtype=torch.int64)
+    assert torch.equal(rec[:valid, 1].long(), of.writes.slot[at])
+    scale = -beta[of.writes.token] * values["keff"]
+    assert close(rec[:valid, 2].contiguous().view(F32), scale[at])
+    assert close(rec[:valid, 3].contiguous().view(F32), values["cpe"][at])
+    padding = rec[valid:, 1:]
+    assert not padding[:, :2].any()
+    assert (padding[:, 2].contiguous().view(F32) == 1).all()
+    reads = of.reads.slot.numel()
+    at = torch.tensor(read_places[:reads], dtype=torch.int64)
+    assert torch.equal(qrec[:reads, 1].long(), of.reads.slot[at])
+    assert close(qrec[:reads, 2].contiguous().view(F32), values["qeff"][at])
+    assert not qrec[reads:, 1:].any()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pair_matrices(name: str) -> None:
+    case = CASES[name]
+    inputs = chunk_inputs(case)
+    events, _ = prepare(case, inputs)
+    a, qk = chunk_kernels.pair_matrices(events, sizes(case)[0])
+    for n in range(case.chunks):
+        of = reference.chunk(case, inputs, n)
+        assert close(a[n], of.a.detach())
+        assert close(qk[n], of.qk.detach())
+
+
+def shared_totals(case: ChunkCase, of: reference.Chunk, totals: torch.Tensor) -> None:
+    """Give all writes of a slot the d_total of its first, in place."""
+    flat = totals.view(-1)
+    for slot in of.writes.slot.unique():
+        same = (of.writes.slot == slot).nonzero().squeeze(1)
+        flat[same] = flat[same[0]].clone()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name: str) -> None:
+    case = CASES[name]
+    geometry, segment = sizes(case)
+    inputs, given, out = chunk_inputs(case), gradient_inputs(case), gradient_outputs(case)
+    events, chain = prepare(case, inputs)
+    chunks = [reference.chunk(case, inputs, n) for n in range(case.chunks)]
+    for n, of in enumerate(chunks):
+        shared_totals(case, of, given["d_total"][n * case.C : (n + 1) * case.C])
+    chunk_kernels.weight_gradients(
+        events,
+        geometry,
+        segment,
+        chain["beta"],
+        given["d_m"],
+        given["d_qk"],
+        chunk_kernels.RowDots(*(given[k] for k in ("dpd", "dkeff", "d_total", "dqeff"))),
+        chunk_kernels.WeightGradients(out["dk"], out["dq"], out["dg"]),
+    )
+    limit = 3e-7 if case.values == F32 else 4e-3
+    for n, of in enumerate(chunks):
+        rows = slice(n * case.C, (n + 1) * case.C)
+        dots = {}
+        for key in ("dpd", "dkeff", "d_total", "dqeff"):
+            count = (of.reads if key == "dqeff" else of.writes).slot.numel()
+            dots[key] = given[key][rows].flatten()[:count]
+        d_a = -chain["beta"][rows].double().unsqueeze(1) * given["d_m"][n]
+        wanted = reference.gradients(of, d_a, given["d_qk"][n], dots)
+        for key, exact in wanted.items():
+            got = out[key][of.stream, of.tokens]
+            assert close(got, exact.view(got.shape), limit), key
+
+
+def test_the_comparisons_can_fail() -> None:
+    case = CASES["plain"]
+    inputs = chunk_inputs(case)
+    events, _ = prepare(case, inputs)
+    a, _ = chunk_kernels.pair_matrices(events, sizes(case)[0])
+    exact = reference.chunk(case, inputs, 0).a.detach()
+    assert close(a[0], exact)
+    assert not close(a[0] * (1 + 1e-6), exact)
+
+
+@pytest.mark.parametrize("rows", [2**25 - 2, 2**25 - 1, 2**31 - 2])
+def test_banks_of_many_rows(rows: int) -> None:
+    # The sort's keys are int32 where 64 chunks times the rows fit, int64 where they do not.
+    gen = torch.Generator().manual_seed(0)
+    k_idx = torch.randint(rows - 50, rows, (64, 16, 3), generator=gen, dtype=torch.int32)
+    inputs = Inputs(k_idx, *(torch.empty(0),) * 4, k_idx[..., :1], torch.empty(0))
+    geometry = Geometry(64, 16, 16, 3, 1, 8, rows)
+    order = event_order(inputs, geometry, Segment(0, 1))
+    slots = torch.cat((k_idx, k_idx[..., :1]), 2).flatten(1)
+    assert torch.equal(order.long(), slots.sort(dim=1, stable=True).indices)
+
+
+@pytest.mark.parametrize("first_step", [0, 1])
+def test_order_puts_padding_last(first_step: int) -> None:
+    case = ChunkCase(first_step=first_step)
+    inputs = chunk_inputs(case)
+    order = event_order(Inputs(**inputs, v=torch.empty(0)), *sizes(case))
+    assert torch.equal(order, chunk_order(case, inputs))
+
+
+@pytest.mark.parametrize("name", _PA2)
+def test_records_as_recorded(name: str) -> None:
+    before = _PA2[name]["before"]
+    kpay, rec, bpre = before["kpay"], before["rec"], before["bpre"]
+    word = kpay.long() & 0xFFFFFFFF
+    token, column, valid = (word >> 9) & 255, word & 255, (word >> 17) & 1 == 0
+    chunk, width = int(token.max()) + 1, int(column.max()) + 1
+    entry = token * width + column
+    rows = torch.empty_like(rec[..., 1]).scatter_(1, entry, rec[..., 1]).view(-1, chunk, width)
+    alive = torch.empty_like(valid).scatter_(1, entry, valid).view(-1, chunk, width)[..., 0]
+    for n in range(rows.shape[0]):
+        tokens = int(alive[n].sum())
+        k_idx = rows[n : n + 1, :tokens]
+        case = ChunkCase(P=1, T=tokens, C=chunk, W=width, R=1, S=int(k_idx.max()) + 1)
+        ones = torch.ones(1, tokens, 1)
+        inputs = {
+            "k_idx": k_idx,
+            "q_idx": k_idx[..., :1].contiguous(),
+            "k_val": torch.ones(k_idx.shape),
+        }
+        _, chain = prepare(case, inputs | {"q_val": ones, "beta": ones, "g": -ones})
+        assert torch.equal(chain["kpay"][0], kpay[n])
+        assert torch.equal(chain["bpre"][0], bpre[n])
+
+
+def test_the_distance_saturates() -> None:
+    case = ChunkCase(P=1, T=32, C=32, W=256, R=1, S=1, repeats=True)
+    _, chain = prepare(case, chunk_inputs(case))
+    words = bits(chain["kpay"])
+    distance = [(w >> 18) & 4095 for w in words]
+    assert distance[:4096] == list(range(4096))
+    assert set(distance[4096:]) == {4095}
+    assert [i for i, w in enumerate(words) if w & FIRST] == [0]
+    assert [i for i, w in enumerate(words) if w & LAST] == [8191]
+
+
+def test_a_nan_gate_stays_with_its_slot() -> None:
+    case = ChunkCase(P=1, T=16, S=6, gates=3)
+    inputs = chunk_inputs(case)
+    inputs["g"][0, 3, 1] = torch.nan
+    slot = inputs["k_idx"][0, 3, 1]
+    _, chain = prepare(case, inputs)
+    assert torch.equal(chain["cpe"].isnan(), inputs["k_idx"][0] == slot)
