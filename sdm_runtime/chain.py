@@ -99,6 +99,25 @@ class StepChain:
         handle = blas_handle(self.device, stream) if self.has_library_step else 0
         core.run(stream_address(self.device, stream), handle)
 
+    def run_timed(self) -> list[tuple[int, int, int]]:
+        """Run a host chain and say when each launch ran.
+
+        Returns:
+            ``(plan index, start, end)`` of every launch in the order they ran; nanoseconds of a
+            monotonic clock.
+
+        Raises:
+            PlanError: As :meth:`run`.
+            ValueError: The chain does not run on the host (``sdm_runtime.inspect.trace`` does).
+        """
+        core = self._require_bound()
+        for plan in self._plans:
+            plan.require_unmoved()
+        if self.backend != "host":
+            raise ValueError(f"run_timed: expected a host chain, got a {self.backend} chain")
+        times: list[tuple[int, int, int]] = core.run_timed()
+        return times
+
     def graph(self) -> GraphedChain:
         """The chain as a CUDA graph, built from the plans: one launch replays every step.
 
@@ -126,9 +145,12 @@ class StepChain:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the chain's plans and step count to ``path``; operands are not written."""
-        Path(path).write_bytes(
-            _core.encode_chain([plan._core for plan in self._plans], self._steps)
-        )
+        Path(path).write_bytes(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """What :meth:`save` writes."""
+        encoded: bytes = _core.encode_chain([plan._core for plan in self._plans], self._steps)
+        return encoded
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> StepChain:

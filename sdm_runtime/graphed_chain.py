@@ -42,6 +42,11 @@ class GraphedChain:
         return self._chain
 
     @property
+    def handle(self) -> int:
+        """The address of the ``CUgraph``, for tools that walk it; the object keeps it alive."""
+        return int(self._graph.handle())
+
+    @property
     def nodes(self) -> int:
         """Kernel nodes made from the plans; a library step's own nodes are not counted."""
         return int(self._graph.nodes())
@@ -58,9 +63,12 @@ class GraphedChain:
             stream: A CUDA stream (or its address); None takes torch's current stream.
 
         Raises:
+            PlanError: The memory of an operand was replaced since it was bound.
             CudaError: The launch failed, or an earlier :meth:`rebind` did.
             ValueError: The stream belongs to another device.
         """
+        for plan in self._chain.plans:
+            plan.require_unmoved()
         self._graph.replay(stream_address(self._device, stream))
 
     def rebind(self, **operands: torch.Tensor) -> None:

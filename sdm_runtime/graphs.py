@@ -10,7 +10,9 @@ import torch
 _WHERE = "[capture_step]"
 
 
-def capture_step(fn: Callable[..., Any], *example_inputs: Any, warmup: int = 3) -> CapturedStep:
+def capture_step(
+    fn: Callable[..., Any], *example_inputs: Any, warmup: int = 3, keep_graph: bool = False
+) -> CapturedStep:
     """Warm up ``fn`` and capture it: forward, backward, optimizer, whatever it does.
 
     ``fn`` runs ``warmup`` times on a side stream, for real: libraries initialize, device code
@@ -25,6 +27,8 @@ def capture_step(fn: Callable[..., Any], *example_inputs: Any, warmup: int = 3) 
         example_inputs: Tensors of one CUDA device, which stand for every later input of their
             shape, dtype and layout, and other values, which stay as they are.
         warmup: Runs before the capture, at least 1.
+        keep_graph: Keep what was captured beside what is replayed, for
+            ``sdm_runtime.inspect.graph(step.graph, chain)``; it takes host memory.
 
     Returns:
         The captured step; call it with new inputs.
@@ -35,7 +39,7 @@ def capture_step(fn: Callable[..., Any], *example_inputs: Any, warmup: int = 3) 
     """
     if warmup < 1:
         raise ValueError(f"{_WHERE} warmup: expected at least 1, got {warmup}")
-    return CapturedStep(fn, example_inputs, warmup)
+    return CapturedStep(fn, example_inputs, warmup, keep_graph)
 
 
 class CapturedStep:
@@ -45,16 +49,24 @@ class CapturedStep:
     issued on torch's current stream. Not for use by several threads at once.
     """
 
-    def __init__(self, fn: Callable[..., Any], example_inputs: tuple[Any, ...], warmup: int):
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        example_inputs: tuple[Any, ...],
+        warmup: int,
+        keep_graph: bool = False,
+    ):
         """Warm up and capture; :func:`capture_step` says what is raised."""
         self._device = _device_of(example_inputs)
         self._fn = fn
         self._inputs = [_private(value) for value in example_inputs]
-        self._graph = torch.cuda.CUDAGraph()
+        self._graph = torch.cuda.CUDAGraph(keep_graph=keep_graph)
         with torch.cuda.device(self._device):
             stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
             self._warm_up(stream, warmup)
             self._outputs = self._capture(stream)
+            if keep_graph:  # torch instantiates at once only what it does not keep
+                self._graph.instantiate()
 
     def _warm_up(self, stream: torch.cuda.Stream, runs: int) -> None:
         current = torch.cuda.current_stream(self._device)

@@ -37,6 +37,19 @@ void run(const Chain& chain, uintptr_t stream, uintptr_t blas_handle) {
   plancap::run_chain(chain, as_stream(stream), reinterpret_cast<void*>(blas_handle));
 }
 
+py::list run_timed(const Chain& chain) {
+  std::vector<plancap::LaunchTime> times;
+  {
+    const py::gil_scoped_release release;
+    times = chain.run_host_timed();
+  }
+  py::list list;
+  for (const auto& time : times) {
+    list.append(py::make_tuple(time.plan, time.start_ns, time.end_ns));
+  }
+  return list;
+}
+
 }  // namespace
 
 void bind_chains(py::module_& module) {
@@ -44,6 +57,7 @@ void bind_chains(py::module_& module) {
       .def(py::init(&make_chain), py::arg("plans"), py::arg("steps"))
       .def("run", &run, py::arg("stream"), py::arg("blas_handle") = 0)
       .def("has_library_step", &Chain::has_library_step)
+      .def("run_timed", &run_timed)
       .def("launches", &Chain::launches)
       .def("steps", &Chain::steps)
       .def("device", &Chain::device);

@@ -39,6 +39,8 @@ void bind_graphs(py::module_& module) {
             graph.rebind(chain, library_capture(stream, handle));
           },
           py::arg("chain"), py::arg("capture_stream") = 0, py::arg("blas_handle") = 0)
+      .def("handle",
+           [](const ChainGraph& graph) { return reinterpret_cast<uintptr_t>(graph.handle()); })
       .def("nodes", &ChainGraph::nodes)
       .def("programmatic_edges", &ChainGraph::programmatic_edges);
   module.def("enable_ranges", &plancap::cuda::enable_ranges);

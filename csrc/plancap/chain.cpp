@@ -1,6 +1,7 @@
 #include "plancap/chain.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "plancap/error.h"
 
@@ -58,7 +59,9 @@ uint64_t Chain::launches() const {
   return per_step * steps_;
 }
 
-void Chain::run_host() const {
+// Every step, last to first; after_launch(plan index) follows each launch.
+template <typename AfterLaunch>
+void Chain::walk_host(const AfterLaunch& after_launch) const {
   SDM_INTERNAL_CHECK(backend() == Backend::kHost, "run_host on a cuda chain");
   // One private copy of each parameter block; nothing is allocated per step.
   std::vector<std::vector<std::byte>> params;
@@ -69,8 +72,30 @@ void Chain::run_host() const {
       if (plan.empty()) continue;
       for (const ResolvedPatch& patch : plans_[i]->patches()) patch.apply(params[i].data(), ti);
       plan.kernel().host(params[i].data());
+      after_launch(i);
     }
   }
+}
+
+void Chain::run_host() const {
+  walk_host([](size_t) {});
+}
+
+std::vector<LaunchTime> Chain::run_host_timed() const {
+  using Clock = std::chrono::steady_clock;
+  const auto now = [] {
+    const auto since = Clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+  };
+  std::vector<LaunchTime> times;
+  times.reserve(launches());
+  int64_t start = now();
+  walk_host([&](size_t plan) {
+    const int64_t end = now();
+    times.push_back({static_cast<uint32_t>(plan), start, end});
+    start = end;
+  });
+  return times;
 }
 
 }  // namespace sdm::plancap

@@ -11,6 +11,13 @@ namespace sdm::plancap {
 // covers.
 void check_together(std::span<const std::shared_ptr<const Plan>> plans, uint32_t steps);
 
+// When a launch ran, in nanoseconds of a monotonic clock.
+struct LaunchTime {
+  uint32_t plan;
+  int64_t start_ns;
+  int64_t end_ns;
+};
+
 class Chain {
  public:
   // Throws kPlan for plans that do not belong together or operands on two devices.
@@ -31,8 +38,14 @@ class Chain {
   // may run one chain at once (their operands are then shared: that is the caller's race to avoid).
   void run_host() const;
 
+  // run_host, and when each launch ran.
+  std::vector<LaunchTime> run_host_timed() const;
+
  private:
   std::vector<std::shared_ptr<const BoundPlan>> plans_;
+  template <typename AfterLaunch>
+  void walk_host(const AfterLaunch& after_launch) const;
+
   uint32_t steps_;
 };
 

@@ -12,9 +12,12 @@ from typing import Any
 _EXPORTS = {
     "ChainModel": "model",
     "FileError": "model",
+    "bindings": "live",
     "decode": "files",
+    "graph": "live",
     "load": "files",
     "load_trace": "timeline",
+    "trace": "live",
     "write_report": "report",
 }
 

@@ -33,6 +33,7 @@ class ChainGraph {
   // refuses from then on: the nodes belong to two bindings.
   void rebind(std::shared_ptr<const Chain> chain, const LibraryCapture& library);
 
+  CUgraph handle() const { return graph_; }
   size_t nodes() const { return nodes_.size(); }
   size_t programmatic_edges() const { return programmatic_edges_; }
 
