@@ -37,11 +37,12 @@ testing::OddLayoutArgs odd_args(const TensorRef& out, int16_t small,
 
 MutablePlan plan_walk(const TensorRef& out, const std::array<int64_t, 4>& bytes,
                       const std::array<int64_t, 4>& value, const std::array<int64_t, 4>& first,
-                      int64_t count, int64_t steps, bool empty) {
+                      int64_t count, int64_t steps, bool add, bool empty) {
   const auto line = [](const std::array<int64_t, 4>& from) {
     return Line{from[0], from[1], from[2], from[3]};
   };
-  const testing::WalkArgs args{out, line(bytes), line(value), line(first), count, steps, empty};
+  const testing::WalkArgs args{out,   line(bytes), line(value), line(first),
+                               count, steps,       add,         empty};
   return to_mutable(record("walk", testing::walk, args, out.device));
 }
 

@@ -101,17 +101,25 @@ def test_a_run_on_replaced_memory_is_an_error(replace):
         chain.run()
 
 
-def walking_chain(out, steps=4000, count=64):
-    """Step ti writes the value ti into its own share of ``out``: any mixing of steps shows."""
-    size = 4 * count
+STEPS, COUNT = 200, 64
+
+
+def walking_chain(out):
+    """Step ti adds ti + 1 to its own share of ``out``: any mixing of two runs shows."""
+    size = 4 * COUNT
     plan = walk_plan(
         out,
-        bytes_line=(0, size, 0, size * (steps - 1)),
-        value_line=(0, 1, 0, steps),
-        count=count,
-        steps=steps,
+        bytes_line=(0, size, 0, size * (STEPS - 1)),
+        value_line=(1, 1, 1, STEPS),
+        count=COUNT,
+        steps=STEPS,
+        add=True,
     )
-    return StepChain([plan], steps)
+    return StepChain([plan], STEPS)
+
+
+def expected_after(runs):
+    return runs * torch.arange(1, STEPS + 1, dtype=torch.float32).repeat_interleave(COUNT)
 
 
 def run_in_threads(*runs, repeats=1):
@@ -134,27 +142,20 @@ def run_in_threads(*runs, repeats=1):
     assert errors == []
 
 
-STEPS, COUNT = 4000, 64
-EXPECTED = torch.arange(STEPS, dtype=torch.float32).repeat_interleave(COUNT)
-
-
 def test_two_threads_may_run_one_chain():
     """Every run patches its own copy of the parameters."""
-    out = torch.full((STEPS * COUNT,), -1.0)
-    chain = walking_chain(out, STEPS, COUNT)
-    run_in_threads(chain.run, chain.run, repeats=10)
-    assert torch.equal(out, EXPECTED)
+    out = torch.zeros(STEPS * COUNT)
+    chain = walking_chain(out)
+    run_in_threads(chain.run, chain.run, repeats=4)
+    assert torch.equal(out, expected_after(8))
 
 
 def test_runs_that_share_their_parameters_are_noticed():
     """The control: an executor that patches one shared copy fails the test above."""
-    for _ in range(50):
-        out = torch.full((STEPS * COUNT,), -1.0)
-        shared = _core.testing.SharedRun(walking_chain(out, STEPS, COUNT)._core)
-        run_in_threads(shared.run, shared.run)
-        if not torch.equal(out, EXPECTED):
-            return
-    pytest.fail("the walk shows no mixing of two runs: the test above proves nothing")
+    out = torch.zeros(STEPS * COUNT)
+    shared = _core.testing.SharedRun(walking_chain(out)._core)
+    run_in_threads(shared.run, shared.run, repeats=4)
+    assert not torch.equal(out, expected_after(8))
 
 
 def test_two_threads_run_one_chain_on_separate_operands():

@@ -31,12 +31,13 @@ def walk_plan(
     first_line=FIXED,
     count: int = 1,
     steps: int = 1,
+    add: bool = False,
     empty: bool = False,
 ) -> Plan:
     """Each line is a patch: (base, stride, lowest, highest)."""
     register()
     bound = _core.testing.plan_walk(
-        tensor_ref("out", out), bytes_line, value_line, first_line, count, steps, empty
+        tensor_ref("out", out), bytes_line, value_line, first_line, count, steps, add, empty
     )
     return Plan._recorded(bound, {"out": out})
 
