@@ -41,7 +41,7 @@ class BlasGemmStep(Plan):
     ):
         """See the class."""
         operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
-        refs = [tensor_ref(name, tensor) for name, tensor in operands.items()]
+        refs = [tensor_ref(f"[blas_gemm] {name}", tensor) for name, tensor in operands.items()]
         bound = _core.plan_blas_gemm(*refs, num_parallel, steps)
         super().__init__(bound.plan(), bound, operands)
 

@@ -15,11 +15,10 @@ when there is one slice.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from sdm_runtime import _core
+from sdm_runtime.kernel_arguments import flag, optional_ref, refs, whole, wholes
 from sdm_runtime.plans import Plan
 from sdm_runtime.tensors import current_stream, tensor_ref
 
@@ -27,17 +26,6 @@ from sdm_runtime.tensors import current_stream, tensor_ref
 def num_slices(hd: int) -> int:
     """Column slices of a row of ``hd`` columns: ``1 + (hd - 1) // 128``."""
     return 1 + (hd - 1) // 128
-
-
-def _refs(operands: dict[str, torch.Tensor]) -> list[Any]:
-    return [tensor_ref(name, tensor) for name, tensor in operands.items()]
-
-
-def _optional_ref(name: str, tensor: torch.Tensor | None) -> Any:
-    """None for an operand that is not there: None or an empty tensor."""
-    if tensor is None or (isinstance(tensor, torch.Tensor) and tensor.numel() == 0):
-        return None
-    return tensor_ref(name, tensor)
 
 
 def gx_gwr(
@@ -71,8 +59,10 @@ def gx_gwr(
         num_tokens: T; token t of step ti is padding when ``ti*C + t >= T``.
     """
     operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
-    sizes = (num_parallel, chunk_size, num_tokens)
-    _core.gx_gwr(*_refs(operands), *sizes, ti, current_stream(grad.device))
+    sizes = wholes(
+        "gx_gwr", num_parallel=num_parallel, chunk_size=chunk_size, num_tokens=num_tokens, ti=ti
+    )
+    _core.gx_gwr(*refs("gx_gwr", operands), *sizes, current_stream(grad.device))
 
 
 def plan_gx_gwr(
@@ -91,7 +81,14 @@ def plan_gx_gwr(
 ) -> Plan:
     """Record :func:`gx_gwr` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
     operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
-    bound = _core.plan_gx_gwr(*_refs(operands), num_parallel, chunk_size, num_tokens, steps, pdl)
+    sizes = wholes(
+        "gx_gwr",
+        num_parallel=num_parallel,
+        chunk_size=chunk_size,
+        num_tokens=num_tokens,
+        steps=steps,
+    )
+    bound = _core.plan_gx_gwr(*refs("gx_gwr", operands), *sizes, flag("gx_gwr", "pdl", pdl))
     return Plan._recorded(bound, operands)
 
 
@@ -110,7 +107,8 @@ def gx_gemm(
         num_parallel: P, the number of streams.
     """
     operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
-    _core.gx_gemm(*_refs(operands), num_parallel, ti, current_stream(d_u.device))
+    sizes = wholes("gx_gemm", num_parallel=num_parallel, ti=ti)
+    _core.gx_gemm(*refs("gx_gemm", operands), *sizes, current_stream(d_u.device))
 
 
 def plan_gx_gemm(
@@ -124,7 +122,8 @@ def plan_gx_gemm(
 ) -> Plan:
     """Record :func:`gx_gemm` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
     operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
-    bound = _core.plan_gx_gemm(*_refs(operands), num_parallel, steps, pdl)
+    sizes = wholes("gx_gemm", num_parallel=num_parallel, steps=steps)
+    bound = _core.plan_gx_gemm(*refs("gx_gemm", operands), *sizes, flag("gx_gemm", "pdl", pdl))
     return Plan._recorded(bound, operands)
 
 
@@ -183,9 +182,18 @@ def gx_pa2(
         "rec": rec,
     }
     operands |= {"out_eff": out_eff, "out_g": out_g}
-    optional = (_optional_ref("bpre", bpre), _optional_ref("scales", scales), snap_step_rows)
-    sizes = (num_parallel, chunk_size, num_writes)
-    _core.gx_pa2(*_refs(operands), *optional, *sizes, ti, current_stream(grad.device))
+    step_rows = (
+        None if snap_step_rows is None else whole("gx_pa2", "snap_step_rows", snap_step_rows)
+    )
+    optional = (
+        optional_ref("gx_pa2", "bpre", bpre),
+        optional_ref("gx_pa2", "scales", scales),
+        step_rows,
+    )
+    sizes = wholes(
+        "gx_pa2", num_parallel=num_parallel, chunk_size=chunk_size, num_writes=num_writes, ti=ti
+    )
+    _core.gx_pa2(*refs("gx_pa2", operands), *optional, *sizes, current_stream(grad.device))
 
 
 def plan_gx_pa2(
@@ -219,9 +227,24 @@ def plan_gx_pa2(
         "rec": rec,
     }
     operands |= {"out_eff": out_eff, "out_g": out_g}
-    optional = (_optional_ref("bpre", bpre), _optional_ref("scales", scales), snap_step_rows)
-    sizes = (num_parallel, chunk_size, num_writes)
-    bound = _core.plan_gx_pa2(*_refs(operands), *optional, *sizes, steps, pdl)
+    step_rows = (
+        None if snap_step_rows is None else whole("gx_pa2", "snap_step_rows", snap_step_rows)
+    )
+    optional = (
+        optional_ref("gx_pa2", "bpre", bpre),
+        optional_ref("gx_pa2", "scales", scales),
+        step_rows,
+    )
+    sizes = wholes(
+        "gx_pa2",
+        num_parallel=num_parallel,
+        chunk_size=chunk_size,
+        num_writes=num_writes,
+        steps=steps,
+    )
+    bound = _core.plan_gx_pa2(
+        *refs("gx_pa2", operands), *optional, *sizes, flag("gx_pa2", "pdl", pdl)
+    )
     del operands["kpay"]  # checked above, read by no launch
     extra = {"bpre": bpre, "scales": scales}
     operands |= {k: v for k, v in extra.items() if v is not None and v.numel() > 0}
@@ -258,8 +281,10 @@ def gx_gds(
         num_reads: R.
     """
     operands = {"grad": grad, "bank": bank, "gy": gy, "qrec": qrec, "dq": dq}
-    sizes = (num_parallel, chunk_size, num_reads)
-    _core.gx_gds(*_refs(operands), *sizes, ti, current_stream(grad.device))
+    sizes = wholes(
+        "gx_gds", num_parallel=num_parallel, chunk_size=chunk_size, num_reads=num_reads, ti=ti
+    )
+    _core.gx_gds(*refs("gx_gds", operands), *sizes, current_stream(grad.device))
 
 
 def plan_gx_gds(
@@ -277,8 +302,10 @@ def plan_gx_gds(
 ) -> Plan:
     """Record :func:`gx_gds` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
     operands = {"grad": grad, "bank": bank, "gy": gy, "qrec": qrec, "dq": dq}
-    sizes = (num_parallel, chunk_size, num_reads)
-    bound = _core.plan_gx_gds(*_refs(operands), *sizes, steps, pdl)
+    sizes = wholes(
+        "gx_gds", num_parallel=num_parallel, chunk_size=chunk_size, num_reads=num_reads, steps=steps
+    )
+    bound = _core.plan_gx_gds(*refs("gx_gds", operands), *sizes, flag("gx_gds", "pdl", pdl))
     return Plan._recorded(bound, operands)
 
 
@@ -308,6 +335,15 @@ def plane_reduce(
         num_parallel: P.
         chunk_size: C.
     """
-    refs = (tensor_ref("planes", planes), tensor_ref("out", out), _optional_ref("factor", factor))
-    sizes = (num_tokens, num_parallel, chunk_size)
-    _core.plane_reduce(*refs, negate, group, *sizes, current_stream(planes.device))
+    operands = {"planes": planes, "out": out}
+    given = None if factor is None else tensor_ref("[plane_reduce] factor", factor)
+    sign = flag("plane_reduce", "negate", negate)
+    sizes = wholes(
+        "plane_reduce",
+        group=group,
+        num_tokens=num_tokens,
+        num_parallel=num_parallel,
+        chunk_size=chunk_size,
+    )
+    stream = current_stream(planes.device)
+    _core.plane_reduce(*refs("plane_reduce", operands), given, sign, *sizes, stream)

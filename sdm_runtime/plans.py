@@ -119,7 +119,10 @@ class Plan:
             PlanError: An operand is missing, unknown, of another dtype, size, alignment or device
                 than recorded, or shares memory with one that is written.
         """
-        refs = [(name, tensor_ref(name, tensor)) for name, tensor in operands.items()]
+        refs = [
+            (name, tensor_ref(f"[{self.kernel}] bind {name}", tensor))
+            for name, tensor in operands.items()
+        ]
         return Plan(self._core, self._core.bind(refs), operands)
 
     @property

@@ -40,18 +40,46 @@ def core_device(device: torch.device) -> Any:
 def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
     """A reference to ``tensor`` for the core; the caller keeps the tensor alive.
 
+    Args:
+        name: What messages call the tensor: ``"[kernel] argument"``.
+        tensor: Dense, on the CPU or a CUDA device, its values in memory as they are read.
+
     Raises:
-        TypeError: ``tensor`` is no tensor, or of a dtype that no kernel takes.
+        TypeError: ``tensor`` is no dense tensor, or of a dtype that no kernel takes.
+        ValueError: It is on another device, or its memory does not hold its elements.
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.is_nested or tensor.layout != torch.strided:
+        layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise TypeError(f"{name}: expected a dense tensor, got {layout}")
     code = _DTYPES.get(tensor.dtype)
     if code is None:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
         raise TypeError(f"{name}: expected one of {names}, got {tensor.dtype}")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name}: expected a tensor on cpu or cuda, got one on {tensor.device}")
+    _check_memory(name, tensor)
     return _core.TensorRef(
         tensor.data_ptr(), code, core_device(tensor.device), tensor.shape, tensor.stride()
     )
+
+
+def _check_memory(name: str, tensor: torch.Tensor) -> None:
+    """The core reads raw memory: it must be there, and hold the values that torch shows."""
+    if tensor.is_neg():
+        raise ValueError(
+            f"{name}: expected values as they are in memory, got a view that negates them: "
+            "use resolve_neg()"
+        )
+    spans = zip(tensor.shape, tensor.stride(), strict=True)
+    end = tensor.storage_offset() + 1 + sum((size - 1) * step for size, step in spans)
+    needed = end * tensor.element_size() if tensor.numel() else 0
+    held = tensor.untyped_storage().nbytes()
+    if held < needed:
+        raise ValueError(
+            f"{name}: expected a storage of {needed} bytes, got {held} bytes: it was resized"
+        )
 
 
 def current_stream(device: torch.device) -> int:

@@ -57,7 +57,10 @@ def shifted(tensor, elements):
         (lambda o: o.update(x=o["x"].transpose(0, 1)), r"expected a contiguous tensor, got float"),
         (lambda o: o.update(d_dv=o["d_u"]), r"d_u and d_dv: expected memory that does not overlap"),
         (lambda o: o.update(x=o["d_u"].view(-1)[:96]), r"bind d_u and x: expected memory that"),
-        (lambda o: o.update(x=torch.empty(N, C, C, device="meta")), "expected cpu or cuda"),
+        (
+            lambda o: o.update(x=torch.empty(N, C, C, device="meta")),
+            r"bind x: expected a tensor on cpu or",
+        ),
     ],
 )
 def test_operands_that_do_not_fit(gemm, change, reason):
@@ -151,7 +154,7 @@ def test_a_chain_binds_by_name_and_refuses_unknown_ones(tmp_path):
 
 def test_a_meta_tensor_is_never_recorded():
     """A launcher's own check comes first: nothing is bound, nothing recorded."""
-    with pytest.raises(ValueError, match="expected cpu or cuda"):
+    with pytest.raises(ValueError, match="expected a tensor on cpu or cuda"):
         chain_plans({k: v.to("meta") for k, v in chain_operands().items()})
 
 
