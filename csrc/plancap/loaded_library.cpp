@@ -25,6 +25,11 @@ int visit(dl_phdr_info* info, size_t, void* data) {
   return 0;
 }
 
+int read_changes(dl_phdr_info* info, size_t, void* data) {
+  *static_cast<uint64_t*>(data) = info->dlpi_adds + info->dlpi_subs;
+  return 1;  // every entry has the same counts
+}
+
 }  // namespace
 
 LoadedSymbol find_loaded(const char* name, const char* symbol) {
@@ -38,6 +43,12 @@ LoadedSymbol find_loaded(const char* name, const char* symbol) {
   dlclose(library);  // gives back the reference taken here; torch holds its own
   if (!address) return {nullptr, "the loaded library lacks the function"};
   return {address, nullptr};
+}
+
+uint64_t library_changes() {
+  uint64_t changes = 0;
+  dl_iterate_phdr(read_changes, &changes);
+  return changes;
 }
 
 }  // namespace sdm::plancap
