@@ -21,6 +21,7 @@ class Dispatch:
     backend: str  # "host" or "cuda"
     gemm: str | None = None  # "gx_gemm" or "blas"; None where no step has one
     gemm_reason: str = ""
+    gemm_probe_us: float = 0.0  # of qualifying gx_gemm, microseconds; 0 where that was known
     pdl: bool = False
     geometry: dict[str, Any] = field(default_factory=dict)
     launches: int = 0  # by the executor
@@ -43,8 +44,9 @@ def last_dispatch() -> dict[str, Any] | None:
     """What the latest call ran, in any thread of this process; None before the first.
 
     Returns:
-        A new dict: op, route ("chain" or "loop"), backend, gemm and gemm_reason, pdl, geometry,
-        launches, plan_us (microseconds spent on building plans).
+        A new dict: op, route ("chain" or "loop"), backend, gemm, gemm_reason and
+        gemm_probe_us (microseconds of a probe), pdl, geometry, launches, plan_us (microseconds
+        spent on building plans, the probe left out).
     """
     with _lock:
         latest = _latest

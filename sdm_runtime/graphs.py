@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from sdm_runtime import qualify
+
 _WHERE = "[capture_step]"
 
 
@@ -74,6 +76,7 @@ class CapturedStep:
         with torch.cuda.stream(stream):
             for _ in range(runs):
                 self._fn(*self._inputs)
+            qualify.prepare_skipped(self._device)  # what captures before this one had to decline
         current.wait_stream(stream)
 
     def _capture(self, stream: torch.cuda.Stream) -> Any:

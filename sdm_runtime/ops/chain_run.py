@@ -32,7 +32,7 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
         num_tokens=geometry.tokens,
         pdl=pdl,
     )
-    gemm, gemm_name, gemm_reason = plan_gemm(o, geometry, call.gemm, pdl=pdl)
+    gemm, choice = plan_gemm(o, geometry, call.gemm, pdl=pdl)
     pa2 = kernels.plan_gx_pa2(
         o.grad,
         o.bank,
@@ -64,14 +64,15 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
         pdl=pdl,
     )
     chain = StepChain([gwr, gemm, pa2, gds], steps)
-    plan_us = (perf_counter_ns() - begin) / 1e3
+    plan_us = (perf_counter_ns() - begin) / 1e3 - choice.probe_us
     record(
         Dispatch(
             op="sdm_write_read.backward",
             route="chain",
             backend=chain.backend,
-            gemm=gemm_name,
-            gemm_reason=gemm_reason,
+            gemm=choice.name,
+            gemm_reason=choice.reason,
+            gemm_probe_us=choice.probe_us,
             pdl=pdl,
             geometry=call.describe(),
             launches=chain.launches,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from typing import NamedTuple
 
 from sdm_runtime import kernels
 from sdm_runtime.blas_step import BlasGemmStep
@@ -11,30 +11,35 @@ from sdm_runtime.ops.geometry import Geometry
 from sdm_runtime.plans import Plan
 
 
+class GemmChoice(NamedTuple):
+    """For the dispatch record."""
+
+    name: str  # "gx_gemm" or "blas"
+    reason: str
+    probe_us: float = 0.0
+
+
 def plan_gemm(
     operands: ChainOperands, geometry: Geometry, gemm: str, *, pdl: bool
-) -> tuple[Plan, str, str]:
-    """The plan, its name for the dispatch record ("gx_gemm" or "blas"), and the reason."""
+) -> tuple[Plan, GemmChoice]:
+    """The plan of all steps, and what was chosen; gemm is "auto", "fixed" or "blas"."""
     o, steps, streams = operands, geometry.steps, geometry.streams
-    name, reason = _choose(o, geometry, gemm)
-    if name == "blas":
-        return BlasGemmStep(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams), name, reason
+    choice = _choose(o, geometry, gemm)
+    if choice.name == "blas":
+        return BlasGemmStep(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams), choice
     plan = kernels.plan_gx_gemm(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams, pdl=pdl)
-    return plan, name, reason
+    return plan, choice
 
 
-def _choose(operands: ChainOperands, geometry: Geometry, gemm: str) -> tuple[str, str]:
+def _choose(operands: ChainOperands, geometry: Geometry, gemm: str) -> GemmChoice:
     if gemm == "fixed":
-        return "gx_gemm", "asked for"
+        return GemmChoice("gx_gemm", "asked for")
     if gemm == "blas":
-        return "blas", "asked for"
-    if operands.d_u.device.type == "cpu":
-        return "gx_gemm", "the host chain has no BLAS step"
-    if find_spec("sdm_runtime.qualify") is None:
-        return "blas", "this build cannot prove gx_gemm equal to the BLAS"
+        return GemmChoice("blas", "asked for")
+    o = operands
+    if o.d_u.device.type == "cpu":
+        return GemmChoice("gx_gemm", "the host chain has no BLAS step")
     from sdm_runtime import qualify
 
-    o = operands
-    if qualify.matches_blas(o.d_u, o.x, o.d_dv, geometry.streams):
-        return "gx_gemm", "proven equal to the BLAS here"
-    return "blas", "not proven equal to the BLAS here, or not faster"
+    decision = qualify.decide(o.d_u, o.x, o.d_dv, geometry.streams)
+    return GemmChoice("gx_gemm" if decision.matches else "blas", *decision[1:])

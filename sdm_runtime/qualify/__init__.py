@@ -1,0 +1,32 @@
+"""When gx_gemm may stand in for the BLAS: where it is faster and proven to give the same bits.
+
+Names resolve on first use. The design is in ``verdicts``; the other files are one concern each.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_EXPORTS = {
+    "Decision": "verdicts",
+    "Qualifier": "verdicts",
+    "decide": "public",
+    "matches_blas": "public",
+    "prepare": "public",
+    "prepare_skipped": "public",
+    "reset": "public",
+    "stats": "public",
+}
+
+__all__ = [*_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

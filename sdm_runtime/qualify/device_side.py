@@ -1,0 +1,89 @@
+"""What qualification does with a device: asks whether it captures, and probes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+
+from sdm_runtime.qualify.key import Residues
+from sdm_runtime.qualify.operand_shapes import Sizes
+from sdm_runtime.qualify.probe import differing_patterns
+
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+
+
+class DeviceSide(Protocol):
+    """Tests put their own in its place."""
+
+    def sm_count(self, device: torch.device) -> int:
+        """The device's multiprocessors."""
+
+    def capturing(self, device: torch.device) -> bool:
+        """Whether torch's current stream of the device is being captured."""
+
+    def apart_from_captures(self) -> AbstractContextManager[None]:
+        """Inside, this thread's calls invalidate no capture, whichever stream is captured."""
+
+    def prove(
+        self, sizes: Sizes, classes: tuple[Residues, ...], device: torch.device
+    ) -> tuple[str, ...]:
+        """As probe.differing_patterns."""
+
+
+class _RelaxedCaptures:
+    """Sets this thread's mode of capture interaction, and sets it back."""
+
+    def __enter__(self) -> None:
+        self._mode = ctypes.c_int(_RELAXED)
+        _expect_success(_exchange_mode()(ctypes.byref(self._mode)))
+
+    def __exit__(self, *_: object) -> None:
+        _expect_success(_exchange_mode()(ctypes.byref(self._mode)))
+
+
+class CudaSide:
+    """The CUDA devices of this process."""
+
+    def sm_count(self, device: torch.device) -> int:
+        """See DeviceSide."""
+        return _sm_count(device.index)
+
+    def capturing(self, device: torch.device) -> bool:
+        """See DeviceSide."""
+        if device.index == torch.cuda.current_device():
+            return torch.cuda.is_current_stream_capturing()
+        with torch.cuda.device(device):
+            return torch.cuda.is_current_stream_capturing()
+
+    def apart_from_captures(self) -> AbstractContextManager[None]:
+        """See DeviceSide. Another thread's capture forbids this one's allocations otherwise."""
+        return _RelaxedCaptures()
+
+    def prove(
+        self, sizes: Sizes, classes: tuple[Residues, ...], device: torch.device
+    ) -> tuple[str, ...]:
+        """See DeviceSide."""
+        with torch.cuda.device(device):
+            return differing_patterns(sizes, classes, device)
+
+
+@lru_cache(maxsize=1)
+def _exchange_mode() -> Callable[..., int]:
+    function = ctypes.PyDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int
+    return function
+
+
+@lru_cache(maxsize=64)
+def _sm_count(index: int) -> int:
+    return int(torch.cuda.get_device_properties(index).multi_processor_count)
+
+
+def _expect_success(result: int) -> None:
+    if result:
+        raise RuntimeError(f"cuThreadExchangeStreamCaptureMode: error {result}")

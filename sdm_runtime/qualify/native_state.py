@@ -1,0 +1,123 @@
+"""What the loaded library itself says: its version, and the state of torch's handle.
+
+``ctypes.PyDLL`` keeps the interpreter lock: these calls return at once, and giving the lock away
+could cost a switch interval each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Any
+
+from sdm_runtime.qualify.libraries import BlasPaths, KeyUnreadableError
+
+ABSENT = "absent"
+UNSUPPORTED = "unsupported"  # by this device, says a getter: an answer, not a failure
+_NOT_SUPPORTED = 15  # CUBLAS_STATUS_NOT_SUPPORTED
+
+# Of a handle: cublasStatus_t name(cublasHandle_t, int* value). Later releases add, none takes away.
+GETTERS = (
+    "cublasGetMathMode",
+    "cublasGetAtomicsMode",
+    "cublasGetPointerMode_v2",
+    "cublasGetSmCountTarget",
+    "cublasGetEmulationStrategy",
+    "cublasGetEmulationSpecialValuesSupport",
+    "cublasGetFixedPointEmulationMantissaControl",
+    "cublasGetFixedPointEmulationMaxMantissaBitCount",
+    "cublasGetFixedPointEmulationMantissaBitOffset",
+)
+
+State = tuple[int | str, ...]
+
+
+class NativeBlas:
+    """Reads versions and handle state through functions that ``find`` looks up.
+
+    Args:
+        find_blas: A function of cuBLAS by its name, or None where this release lacks it; called
+            with a handle and a reference to an int, it returns the library's status.
+        find_lt: The same of cuBLASLt.
+    """
+
+    def __init__(
+        self,
+        find_blas: Callable[[str], Callable[..., int] | None],
+        find_lt: Callable[[str], Callable[..., int] | None],
+    ):
+        """Look every getter up, once."""
+        self._getters = tuple((name, find_blas(name)) for name in GETTERS)
+        self._version = find_blas("cublasGetVersion_v2")
+        self._lt_version = find_lt("cublasLtGetVersion")
+
+    def versions(self, handle: int) -> State:
+        """The versions of cuBLAS and cuBLASLt; "absent" for one that says none."""
+        lt = ABSENT if self._lt_version is None else self._lt_version()
+        return (_ask("cublasGetVersion_v2", self._version, handle), lt)
+
+    def state(self, handle: int) -> State:
+        """A value for each of GETTERS, in order; "absent" where the release has no such getter,
+        "unsupported" where the device has no such thing.
+
+        Raises:
+            KeyUnreadableError: A getter that exists fails.
+        """
+        value = ctypes.c_int()
+        values: list[int | str] = []
+        reference = ctypes.byref(value)
+        for name, getter in self._getters:
+            if getter is None:
+                values.append(ABSENT)
+                continue
+            status = getter(handle, reference)
+            if status not in (0, _NOT_SUPPORTED):
+                raise KeyUnreadableError(f"{name}: the library returned status {status}")
+            values.append(UNSUPPORTED if status else value.value)
+        return tuple(values)
+
+
+def _ask(name: str, getter: Callable[..., int] | None, handle: int) -> int | str:
+    if getter is None:
+        return ABSENT
+    value = ctypes.c_int()
+    status = getter(handle, ctypes.byref(value))
+    if status:
+        raise KeyUnreadableError(f"{name}: the library returned status {status}")
+    return value.value
+
+
+def open_native(paths: BlasPaths) -> NativeBlas:
+    """The libraries at ``paths``, which this process has loaded; nothing is loaded anew.
+
+    Raises:
+        KeyUnreadableError: A path is not loaded after all.
+    """
+    blas, lt = (_open(path) for path in paths)
+
+    def find_blas(name: str) -> Callable[..., int] | None:
+        return _function(blas, name, [ctypes.c_void_p, ctypes.c_void_p], ctypes.c_int)
+
+    def find_lt(name: str) -> Callable[..., int] | None:
+        return _function(lt, name, [], ctypes.c_size_t)
+
+    return NativeBlas(find_blas, find_lt)
+
+
+def _open(path: str) -> ctypes.PyDLL:
+    try:
+        return ctypes.PyDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError as error:
+        raise KeyUnreadableError(f"{path}: cannot be opened again: {error}") from error
+
+
+def _function(
+    library: ctypes.PyDLL, name: str, arguments: list[Any], result: Any
+) -> Callable[..., int] | None:
+    try:
+        function = library[name]  # a function object of our own: ctypes caches attributes only
+    except AttributeError:
+        return None
+    function.argtypes, function.restype = arguments, result
+    return function
