@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 
     sizes: Sizes
     dtypes: tuple[torch.dtype, ...]
-    strides: tuple[tuple[int, ...], ...]  # of d_u, x and d_dv
+    strides: tuple[tuple[int, ...], ...]  # of a step's views of d_u, x and d_dv
 
 
 def facts(operand: Tensor) -> Facts:
@@ -76,11 +76,11 @@ def checked_shape(d_u: Facts, x: Facts, d_dv: Facts, num_parallel: int) -> Shape
             raise _wrong(name, "a contiguous tensor", f"strides {operand.strides}")
     if num_parallel < 1 or count < num_parallel or count % num_parallel:
         raise _wrong("num_parallel", f"a divisor of N = {count}", num_parallel)
-    every = operands.values()
+    by_row, by_square = (chunk * hd, hd, 1), (chunk * chunk, chunk, 1)
     return Shape(
         Sizes(num_parallel, chunk, hd),
-        tuple(operand.dtype for operand in every),
-        tuple(operand.strides for operand in every),
+        tuple(operand.dtype for operand in operands.values()),
+        (by_row, by_square, by_row),
     )
 
 

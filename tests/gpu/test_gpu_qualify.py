@@ -320,6 +320,13 @@ def test_a_miss_is_reported():
     assert (fixed["gemm"], fixed["gemm_reason"]) == ("gx_gemm", "asked for")
 
 
+def test_prepare_qualifies_what_a_backward_asks_for():
+    matches = qualify.prepare(num_parallel=P, chunk_size=16, head_dim=HD, steps=-(-T // 16))
+    _, dispatch = backward("auto")
+    assert counts("probes", "hits") == (1, 1)
+    assert dispatch["gemm"] == ("gx_gemm" if matches else "blas")
+
+
 def test_capture_step_qualifies_what_an_earlier_capture_missed():
     tensors = operands()
     torch.cuda.synchronize()
