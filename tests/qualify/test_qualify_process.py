@@ -1,0 +1,75 @@
+"""This process's key, with torch's device functions and the library's place made up."""
+
+import types
+
+import pytest
+import torch
+from fake_process import operands
+from test_qualify_key import map_paths
+
+from sdm_runtime import _core
+from sdm_runtime.qualify import key
+from sdm_runtime.qualify.key import ProcessSource, read_key
+from sdm_runtime.qualify.libraries import KeyUnreadableError
+from sdm_runtime.qualify.native_state import GETTERS
+from sdm_runtime.qualify.operand_shapes import checked_shape, facts
+
+
+@pytest.fixture
+def looked_for(monkeypatch):
+    """A device 0 whose BLAS is the C library; the list of when it was looked for."""
+    times = []
+    libc = next(path for path in map_paths() if "/libc.so" in path or "/libc-" in path)
+    device = types.SimpleNamespace(
+        name="Device", major=9, minor=0, multi_processor_count=132, uuid="GPU-1"
+    )
+
+    def loaded_blas():
+        times.append(len(times))
+        return (libc, libc)
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the CPU device's index
+    monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 42)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: device)
+    monkeypatch.setattr(key, "image_hash", lambda: "image")
+    monkeypatch.setattr(key, "loaded_blas", loaded_blas)
+    return times
+
+
+def key_of(source):
+    tensors = operands()
+    return read_key(source, tensors, checked_shape(*map(facts, tensors), 2))
+
+
+def test_a_key_holds_everything(looked_for):
+    made = key_of(ProcessSource())
+    assert made.device == (None, "Device", 9, 0, 132, "GPU-1")
+    assert made.versions[0] == torch.__version__
+    assert made.versions[-3:] == ("absent", "absent", "image")
+    assert made.handle == ("absent",) * len(GETTERS)
+    assert made.residues == ((0, 0, 0),)
+    assert hash(made) == hash(key_of(ProcessSource()))
+
+
+def test_libraries_are_looked_for_when_some_were_loaded(looked_for, monkeypatch):
+    source = ProcessSource()
+    assert key_of(source) == key_of(source)
+    assert len(looked_for) == 1
+    monkeypatch.setattr(_core, "library_changes", lambda: -1)
+    key_of(source)
+    assert len(looked_for) == 2
+
+
+def test_the_environment_is_read_once(looked_for, monkeypatch):
+    source = ProcessSource()
+    before = key_of(source)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    assert key_of(source) == before
+    assert key_of(ProcessSource()) != before
+
+
+def test_a_process_without_the_libraries_has_no_key():
+    if any("libcublas" in path for path in map_paths()):
+        pytest.skip("this process has them")
+    with pytest.raises(KeyUnreadableError, match="cublas: expected one loaded library, got none"):
+        key.loaded_blas()
