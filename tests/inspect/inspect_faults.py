@@ -168,6 +168,13 @@ LAUNCHES = [
         {"facts": lambda: None},
     ),
     Fault(
+        "one kernel without PDL among others with it",
+        cuda(PA2, edited_header, flags=0),
+        "warning",
+        "pdl",
+        "launched without PDL in a chain that has it",
+    ),
+    Fault(
         "a block that no device can launch",
         cuda(GWR, edited_header, block=(64, 32, 1)),
         "error",

@@ -91,6 +91,22 @@ def check_pdl(place: Place, facts: DeviceFacts | None) -> Iterator[Finding]:
         yield place.error("pdl", message, subject=plan.entry, byte=byte)
 
 
+def check_pdl_gaps(places: Sequence[Place]) -> Iterator[Finding]:
+    """In a chain that launches programmatically, a kernel that does not waits for the others."""
+    kernels = [p for p in places if p.plan.backend is Backend.CUDA]
+    kernels = [p for p in kernels if not p.plan.library and not p.plan.empty]
+    if not any(place.plan.programmatic for place in kernels):
+        return
+    for place in kernels:
+        if not place.plan.programmatic:
+            message = (
+                "launched without PDL in a chain that has it: it starts when the launch ahead of "
+                "it has ended, and nothing overlaps there"
+            )
+            byte = place.plan.at + PlanHeader.SPANS["flags"][0]
+            yield place.warning("pdl", message, subject=place.plan.entry, byte=byte)
+
+
 def check_together(places: Sequence[Place], steps: int) -> Iterator[Finding]:
     """The plans of a chain have one backend, one device, and cover its steps."""
     first = places[0].plan

@@ -11,6 +11,7 @@ from sdm_runtime.inspect.verify.device import (
     check_device,
     check_image,
     check_pdl,
+    check_pdl_gaps,
     check_together,
 )
 from sdm_runtime.inspect.verify.executor import check_executor
@@ -68,6 +69,7 @@ def _findings(
             yield from check(place)
         yield from check_image(place, facts)
         yield from check_pdl(place, facts)
+    yield from check_pdl_gaps(places)
     yield from check_same_operands(places)
     yield from check_together(places, chain.steps)
     yield from check_device(places, device_uuid)

@@ -1,0 +1,80 @@
+"""docs/debugging.md: its commands run, and print what it says they print."""
+
+import re
+import shlex
+from pathlib import Path
+
+import inspect_cases as cases
+import pytest
+import torch
+from test_inspect_cli import run, write_images
+
+import sdm_runtime
+from sdm_runtime import StepChain, kernels
+
+DOCUMENT = (Path(__file__).parents[2] / "docs/debugging.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.*)\n((?:.|\n)*?)(?=^## |\Z)", DOCUMENT, re.M))
+
+
+def consoles(section):
+    """(command, output) of every console block."""
+    blocks = re.findall(r"```console\n\$ (.*)\n((?:.|\n)*?)```", SECTIONS[section])
+    assert blocks
+    return blocks
+
+
+def run_python(section, **names):
+    for block in re.findall(r"```python\n((?:.|\n)*?)```", SECTIONS[section]):
+        exec(block, {"sdm_runtime": sdm_runtime, **names})
+
+
+def gemm_chain(streams):
+    """Eight chunks as streams: the same tensors, whatever the streams."""
+    d_u, x, d_dv = torch.zeros(8, 4, 64), torch.zeros(8, 4, 4), torch.zeros(8, 4, 64)
+    plan = kernels.plan_gx_gemm(d_u, x, d_dv, steps=8 // streams, num_parallel=streams)
+    return StepChain([plan], 8 // streams)
+
+
+def check(section, status):
+    for command, expected in consoles(section):
+        words = shlex.split(command)
+        assert words[0] == "sdm-plan"
+        assert run(*words[1:]) == (status, expected)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_shape_change():
+    kept, fresh = gemm_chain(streams=2), gemm_chain(streams=4)
+    kept.bind(**fresh.plans[0].tensors)  # the symptom: nothing is refused
+    kept.save("kept.sdmchain")
+    fresh.save("fresh.sdmchain")
+    check("The gradient is wrong after a shape change", status=1)
+
+
+def test_no_overlap():
+    plan = cases.edited_header(cases.cuda_plans()[cases.PA2], flags=0)
+    Path("backward.sdmchain").write_bytes(cases.with_plan(cases.cuda_plans(), cases.PA2, plan))
+    write_images(Path("device_images.json"))
+    check("Nothing overlaps", status=0)
+    chain = gemm_chain(streams=2)
+    chain.save("traced.sdmchain")
+    run_python("Nothing overlaps", chain=chain)
+    assert "Timeline" in Path("report.html").read_text()
+
+
+def test_a_dangling_tensor():
+    chain = gemm_chain(streams=2)
+    chain.plans[0].tensors["x"].untyped_storage().resize_(0)
+    with pytest.raises(sdm_runtime.PlanError, match="whose memory was replaced"):
+        chain.run()
+    run_python("A tensor that is gone", chain=chain)
+    check("A tensor that is gone", status=1)
+
+
+def test_every_command_is_listed():
+    listed = set(re.findall(r"^    sdm-plan (\w+)", DOCUMENT, re.M))
+    assert listed == {"show", "steps", "diff", "verify", "bytes", "report"}
