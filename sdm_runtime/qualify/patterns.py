@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,16 +19,17 @@ class Draw:
 
     def __init__(self, device: torch.device, seed: int):
         """Seed a generator of its own."""
-        self._generator = torch.Generator(device=device).manual_seed(seed)
-        self._device = device
+        generator = torch.Generator(device=device).manual_seed(seed)
+        self._how: dict[str, Any] = {"generator": generator, "dtype": torch.float32}
+        self._how["device"] = device
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal float32."""
-        return torch.randn(shape, generator=self._generator, device=self._device)
+        return torch.randn(shape, **self._how)
 
     def uniform(self, *shape: int) -> Tensor:
         """Uniform float32 in [0, 1)."""
-        return torch.rand(shape, generator=self._generator, device=self._device)
+        return torch.rand(shape, **self._how)
 
     def scaled(self, low: int, high: int, *shape: int) -> Tensor:
         """Of random sign, the logarithm uniform over the powers low..high of two."""

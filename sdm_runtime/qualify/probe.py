@@ -73,6 +73,6 @@ def placed(sizes: Sizes, residues: Residues, device: torch.device, steps: int = 
 
 def _placed(shape: tuple[int, ...], residue: int, device: torch.device) -> Tensor:
     count = torch.Size(shape).numel()
-    room = torch.empty(count + ALIGNMENT // 4, device=device)
+    room = torch.empty(count + ALIGNMENT // 4, dtype=torch.float32, device=device)
     first = (residue - room.data_ptr()) % ALIGNMENT // 4
     return room[first : first + count].view(shape)

@@ -110,6 +110,8 @@ class Qualifier:
         except KeyUnreadableError as error:
             return Decision(False, f"no key: {error}"), "declined_keys"
         except Exception as error:  # any doubt declines, and says why
+            if capturing:  # what a capture forbids, an eager call may do
+                return self._skip(operands, sizes)
             return self._failed((device, sizes), error, self._given_up), "errors"
         found = self._verdicts.get(key)
         if found is not None:

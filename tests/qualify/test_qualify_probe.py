@@ -111,3 +111,12 @@ def test_torchs_own_generators_are_left_alone():
     before = torch.get_rng_state()
     found(fixed_gemm, SIZES[0])
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_torchs_default_dtype_does_not_matter():
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert found(fixed_gemm, SIZES[0]) == ()
+    finally:
+        torch.set_default_dtype(before)

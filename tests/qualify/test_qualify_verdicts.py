@@ -162,6 +162,16 @@ def test_a_capture_takes_a_verdict_that_is_there(world):
     assert world.qualifier.take_skipped(torch.device("cpu")) == []
 
 
+def test_what_fails_inside_a_capture_does_not_count(world):
+    world.ask()
+    world.side.captured, world.source.failure = True, OSError("on purpose")
+    for _ in range(5):
+        assert "prepare" in world.ask().reason
+    world.side.captured, world.source.failure = False, None
+    assert world.ask().matches
+    assert world.counts("errors", "capture_skips") == (0, 5)
+
+
 def test_a_capture_does_not_wait_for_another_threads_probe(world):
     inside, leave = threading.Event(), threading.Event()
     world.side.during = lambda: (inside.set(), leave.wait(30))
