@@ -133,6 +133,7 @@ def chunk_instances() -> list[Instance]:
             ("chunk_prepare", "ChunkPrepareParams", "kPrepareThreads"),
             ("pair_matrices", "PairMatricesParams", "kPairThreads"),
             ("step_lists", "StepListsParams", "kListThreads"),
+            ("token_gradients", "TokenGradientsParams", "kTokenThreads"),
             ("chunk_gradients", "ChunkGradientsParams", "kGradientThreads"),
         )
     ]

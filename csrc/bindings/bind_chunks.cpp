@@ -7,6 +7,7 @@
 #include "kernels/chunk_prepare/chunk_prepare.h"
 #include "kernels/pair_matrices/pair_matrices.h"
 #include "kernels/step_lists/step_lists.h"
+#include "kernels/token_gradients/token_gradients.h"
 
 namespace py = pybind11;
 
@@ -71,6 +72,17 @@ void run_chunk_gradients(const Refs& refs, int64_t chunk_size, int64_t first_ste
   launch_now(chunk_gradients, args, args.events.device, stream);
 }
 
+void run_token_gradients(const Refs& refs, int64_t first_step, uintptr_t stream) {
+  TokenGradientsArgs args;
+  args.d_u = refs.at("d_u");
+  args.innovation = refs.at("innovation");
+  args.beta = refs.at("beta");
+  args.dv = refs.at("dv");
+  args.dbeta = refs.at("dbeta");
+  args.first_step = first_step;
+  launch_now(token_gradients, args, args.d_u.device, stream);
+}
+
 // The table's rows: v, groups, from a step's groups to the next step's, reads, zeros.
 void run_step_lists(const Refs& refs, int64_t chunk_size, int64_t first_step,
                     const std::array<int64_t, 5>& table, uintptr_t stream) {
@@ -102,6 +114,7 @@ void bind_chunks(py::module_& module) {
   module.def("chunk_prepare", &run_chunk_prepare);
   module.def("pair_matrices", &run_pair_matrices);
   module.def("step_lists", &run_step_lists);
+  module.def("token_gradients", &run_token_gradients);
   module.def("chunk_gradients", &run_chunk_gradients);
 }
 

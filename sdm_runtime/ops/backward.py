@@ -13,7 +13,7 @@ from sdm_runtime.ops.backward_terms import InputGradients, segment_gradients
 from sdm_runtime.ops.bank_lease import BankLease
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chain_operands import ChainOperands, allocate_operands, fill_segment
-from sdm_runtime.ops.chunk_kernels import WeightGradients, kernel_inputs
+from sdm_runtime.ops.chunk_kernels import WeightGradients, kernel_dtype, kernel_inputs
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry
 from sdm_runtime.ops.plane_sums import sum_planes
@@ -59,7 +59,7 @@ def run_backward(
     return Gradients(
         memory=operands.grad.to(bank.dtype),
         k_val=out.weights.k.to(inputs.k_val.dtype),
-        v=out.v,
+        v=out.v.to(inputs.v.dtype),
         beta=out.beta.to(inputs.beta.dtype),
         g=out.weights.g.to(inputs.g.dtype),
         q_val=out.weights.q.to(inputs.q_val.dtype),
@@ -85,6 +85,6 @@ def allocate_gradients(given: Inputs, geometry: Geometry) -> InputGradients:
     v_shape = (geometry.streams, geometry.tokens, geometry.head_dim)
     return InputGradients(
         weights=WeightGradients(*(torch.empty_like(x) for x in weights)),
-        v=given.v.new_empty(v_shape, device=given.beta.device),
+        v=torch.empty(v_shape, dtype=kernel_dtype(given.v.dtype), device=given.beta.device),
         beta=torch.empty_like(given.beta),
     )

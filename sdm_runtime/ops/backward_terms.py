@@ -12,11 +12,11 @@ from sdm_runtime.ops.chunk_kernels import (
     ChunkEvents,
     RowDots,
     WeightGradients,
+    token_gradients,
     weight_gradients,
 )
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry, Segment
-from sdm_runtime.ops.staging import unstage
 
 
 class InputGradients(NamedTuple):
@@ -51,5 +51,4 @@ def segment_gradients(
     d_qk = torch.bmm(gy, delta.transpose(1, 2))
     here = RowDots(*(x[where] for x in dots))
     weight_gradients(chunks, geometry, segment, beta, d_m, d_qk, here, out.weights)
-    unstage((d_u * innovation).sum(2, keepdim=True), out.beta, geometry, segment)
-    unstage(d_u * beta.unsqueeze(2), out.v, geometry, segment)
+    token_gradients(segment, d_u, innovation, beta, out.v, out.beta)

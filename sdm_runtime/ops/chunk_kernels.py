@@ -72,13 +72,16 @@ class WeightGradients(NamedTuple):
     g: Tensor  # [P, T, 1] or [P, T, W]
 
 
+def kernel_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The floating dtype that stands in for `dtype` in the kernels."""
+    return dtype if dtype in _KERNEL_DTYPES else torch.float32
+
+
 def kernel_inputs(inputs: Inputs) -> Inputs:
-    """The inputs as the kernels take them: contiguous; float32 where not of a kernel's dtype."""
+    """The inputs but v as the kernels take them: contiguous, in a kernel's dtype."""
 
     def fit(x: Tensor) -> Tensor:
-        if x.is_floating_point() and x.dtype not in _KERNEL_DTYPES:
-            x = x.to(torch.float32)
-        return x.contiguous()
+        return (x.to(kernel_dtype(x.dtype)) if x.is_floating_point() else x).contiguous()
 
     k_idx, k_val, v, beta, g, q_idx, q_val = inputs
     return Inputs(fit(k_idx), fit(k_val), v, fit(beta), fit(g), fit(q_idx), fit(q_val))
@@ -178,10 +181,23 @@ def weight_gradients(
     _launch(_core.chunk_gradients, operands, geometry.chunk, segment.first)
 
 
+def token_gradients(
+    segment: Segment, d_u: Tensor, innovation: Tensor, beta: Tensor, d_v: Tensor, d_beta: Tensor
+) -> None:
+    """Write a segment's d_v = beta * d_u and d_beta = <d_u, innovation>; padding has none.
+
+    d_u and innovation f32 [N, C, hd], beta f32 [N*C] staged; d_v [P, T, hd] and d_beta [P, T, 1] of
+    float32 or bfloat16.
+    """
+    operands = {"d_u": d_u, "innovation": innovation, "beta": beta, "dv": d_v, "dbeta": d_beta}
+    _launch(_core.token_gradients, operands, segment.first)
+
+
 def _launch(kernel: Callable[..., None], operands: dict[str, Tensor], *others: Any) -> None:
     """Run a kernel on the current stream of its operands; a dict among the others holds more."""
     refs = (_refs(x) if isinstance(x, dict) else x for x in others)
-    kernel(_refs(operands), *refs, current_stream(operands["events"].device))
+    device = next(iter(operands.values())).device
+    kernel(_refs(operands), *refs, current_stream(device))
 
 
 def _refs(operands: dict[str, Tensor]) -> dict[str, Any]:

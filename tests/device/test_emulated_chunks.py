@@ -56,7 +56,7 @@ def _assert_same_bits(kernel: str, values: dict, outputs: dict) -> dict:
     library.twin(kernel, values | expected)
     chosen = library.chosen(kernel, values | outputs)
     others = [chosen, replace(chosen, block=(64, 1, 1))]
-    if kernel == "pair_matrices":  # a thread is a row there
+    if kernel in ("pair_matrices", "token_gradients"):  # their blocks have one size
         others = [chosen]
     for number, launch in enumerate(others):
         after = copies(outputs)
@@ -111,6 +111,24 @@ def test_chunk_kernels(name: str) -> None:
     for key in ("dk", "dq", "dg"):
         assert gradients[key][:, :first].isnan().all()
         assert not gradients[key][:, first:].isnan().any()
+
+
+@pytest.mark.parametrize("hd", [1, 30, 36, 128, 130, 256])
+@pytest.mark.parametrize("values", [torch.float32, BF16])
+def test_token_gradients(hd: int, values: torch.dtype) -> None:
+    case = ChunkCase(P=2, T=37, first_step=1, values=values)
+    gen = torch.Generator().manual_seed(hd)
+    rows = case.chunks * case.C
+    given = {name: torch.randn(rows, hd, generator=gen) for name in ("d_u", "innovation")}
+    given |= {"beta_rows": torch.randn(rows, generator=gen), "hd": hd, "wide": int(hd % 4 == 0)}
+    given |= {f"{name}_type": ROW_CODES[values] for name in ("dv", "dbeta")}
+    sizes = _call_sizes(case)
+    given |= {k: x for k, x in sizes.items() if k not in ("num_gates", "num_writes", "num_reads")}
+    outputs = {"dv": poisoned((2, 37, hd), values), "dbeta": poisoned((2, 37, 1), values)}
+    found = _assert_same_bits("token_gradients", given, outputs)
+    for tensor in found.values():
+        assert tensor[:, : case.C].isnan().all()
+        assert not tensor[:, case.C :].isnan().any()
 
 
 def test_the_comparison_can_fail() -> None:

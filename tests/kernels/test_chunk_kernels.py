@@ -17,6 +17,7 @@ from chunk_cases import (
     chunk_order,
     gradient_inputs,
     gradient_outputs,
+    poisoned,
 )
 
 from sdm_runtime.ops import chunk_kernels
@@ -179,6 +180,23 @@ def test_gradients(name: str) -> None:
         for key, exact in wanted.items():
             got = out[key][of.stream, of.tokens]
             assert close(got, exact.view(got.shape), limit), key
+
+
+@pytest.mark.parametrize("hd", [1, 30, 128, 130])
+def test_token_gradients(hd: int) -> None:
+    case = ChunkCase(P=2, T=37, first_step=1)
+    _, segment = sizes(case)
+    d_u, innovation = torch.randn(2, case.chunks, case.C, hd).unbind(0)
+    beta = torch.randn(case.chunks, case.C)
+    dv, dbeta = poisoned((2, 37, hd), F32), poisoned((2, 37, 1), F32)
+    chunk_kernels.token_gradients(segment, d_u, innovation, beta, dv, dbeta)
+    for n in range(case.chunks):
+        tokens = slice((1 + n // 2) * case.C, min((2 + n // 2) * case.C, case.T))
+        rows = slice(tokens.stop - tokens.start)
+        assert torch.equal(dv[n % 2, tokens], (beta[n].unsqueeze(1) * d_u[n])[rows])
+        exact = (d_u[n].double() * innovation[n].double()).sum(1)[rows]
+        assert close(dbeta[n % 2, tokens, 0], exact, 1e-6)
+    assert dv[:, : case.C].isnan().all()
 
 
 def test_the_comparisons_can_fail() -> None:

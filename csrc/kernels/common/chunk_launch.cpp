@@ -49,7 +49,7 @@ void expect_event_pairs(const char* where, const char* argument, const TensorRef
 
 plancap::LaunchConfig chunk_config(int64_t num_chunks, int32_t events, int32_t most_threads,
                                    uint32_t shared_bytes) {
-  const auto eighth = std::bit_ceil(static_cast<uint32_t>(events) / 8 + 1);
+  const auto eighth = std::bit_ceil(static_cast<uint32_t>(events) / 8);
   plancap::LaunchConfig config;
   config.grid.x = static_cast<uint32_t>(num_chunks);
   config.block.x = std::clamp<uint32_t>(eighth, 64, static_cast<uint32_t>(most_threads));

@@ -25,6 +25,8 @@
 #include "kernels/plane_reduce/plane_reduce_geometry.h"
 #include "kernels/step_lists/step_lists.h"
 #include "kernels/step_lists/step_lists_geometry.h"
+#include "kernels/token_gradients/token_gradients.h"
+#include "kernels/token_gradients/token_gradients_geometry.h"
 #include "run_grid.h"
 
 namespace {
@@ -44,7 +46,7 @@ const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   for (const auto* info :
        {&sdm::gx_gemm_info(), &sdm::gx_gwr_info(), &sdm::gx_pa2_info(), &sdm::gx_gds_info(),
         &sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
-        &sdm::step_lists_info(), &sdm::chunk_gradients_info()}) {
+        &sdm::step_lists_info(), &sdm::token_gradients_info(), &sdm::chunk_gradients_info()}) {
     if (kernel == info->name) return info;
   }
   return nullptr;
@@ -74,6 +76,8 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     return pair_matrices_geometry(*static_cast<const sdm::PairMatricesParams*>(params));
   if (kernel == "step_lists")
     return step_lists_geometry(*static_cast<const sdm::StepListsParams*>(params));
+  if (kernel == "token_gradients")
+    return token_gradients_geometry(*static_cast<const sdm::TokenGradientsParams*>(params));
   if (kernel == "chunk_gradients")
     return chunk_gradients_geometry(*static_cast<const sdm::ChunkGradientsParams*>(params));
   return plane_reduce_geometry(*static_cast<const sdm::PlaneReduceParams*>(params));
