@@ -44,6 +44,17 @@ def capture_step(
     return CapturedStep(fn, example_inputs, warmup, keep_graph)
 
 
+def _end_broken_capture(stream: torch.cuda.Stream) -> None:
+    """Make torch's CUDA generator usable again after a capture that could not be ended.
+
+    Such a capture leaves the generator believing that it is captured, and every later draw outside
+    of a graph is refused; a capture that ends well tells it otherwise.
+    """
+    filler = torch.zeros(1, device=stream.device)
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream):
+        filler.add_(1)
+
+
 class CapturedStep:
     """A captured step: copies its inputs in, replays, and returns copies of the outputs.
 
@@ -84,6 +95,7 @@ class CapturedStep:
             with torch.cuda.graph(self._graph, stream=stream):
                 return self._fn(*self._inputs)
         except Exception as error:
+            _end_broken_capture(stream)
             raise RuntimeError(
                 f"{_WHERE} fn: expected a step that a CUDA graph can hold, got {error}. A step "
                 "must not wait for the device, read values back to the CPU or move them there"
