@@ -59,22 +59,32 @@ def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
         raise TypeError(f"{name}: expected one of {names}, got {tensor.dtype}")
     if tensor.device.type not in ("cpu", "cuda"):
         raise ValueError(f"{name}: expected a tensor on cpu or cuda, got one on {tensor.device}")
-    _check_memory(name, tensor)
+    check_memory(name, tensor)
     return _core.TensorRef(
         tensor.data_ptr(), code, core_device(tensor.device), tensor.shape, tensor.stride()
     )
 
 
-def _check_memory(name: str, tensor: torch.Tensor) -> None:
-    """The core reads raw memory: it must be there, and hold the values that torch shows."""
+def extent_bytes(tensor: torch.Tensor) -> int:
+    """Bytes from the first to the end of the last element of a dense tensor."""
+    if not tensor.numel():
+        return 0
+    spans = zip(tensor.shape, tensor.stride(), strict=True)
+    return (1 + sum((size - 1) * step for size, step in spans)) * tensor.element_size()
+
+
+def check_memory(name: str, tensor: torch.Tensor) -> None:
+    """The core reads raw memory: it must be there, and hold the values that torch shows.
+
+    Raises:
+        ValueError: ``tensor`` (dense) is a negating view, or its storage was made too small.
+    """
     if tensor.is_neg():
         raise ValueError(
             f"{name}: expected values as they are in memory, got a view that negates them: "
             "use resolve_neg()"
         )
-    spans = zip(tensor.shape, tensor.stride(), strict=True)
-    end = tensor.storage_offset() + 1 + sum((size - 1) * step for size, step in spans)
-    needed = end * tensor.element_size() if tensor.numel() else 0
+    needed = tensor.storage_offset() * tensor.element_size() + extent_bytes(tensor)
     held = tensor.untyped_storage().nbytes()
     if held < needed:
         raise ValueError(

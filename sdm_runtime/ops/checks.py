@@ -10,6 +10,7 @@ from torch import Tensor
 from sdm_runtime.errors import CudaError
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.geometry import MAX_CHUNK, MAX_ENTRIES, MIN_CHUNK, Geometry, effective_chunk
+from sdm_runtime.ops.plain_tensors import check_apart, check_plain
 from sdm_runtime.ops.quant import snapshot_format
 from sdm_runtime.ops.staging import Inputs, as_streams
 from sdm_runtime.runtime import backends
@@ -37,6 +38,8 @@ def check_call(
 ) -> tuple[Inputs, Call]:
     """The inputs as [P, T, .] views and the call's sizes; raises for anything that does not fit."""
     _check_tensors(memory, inputs)
+    for name, x in inputs._asdict().items():
+        check_apart(memory, name, x)
     _check_options(chunk_size, num_memory_slots, num_parallel, snapshot_quant, gemm)
     _check_flags(grad_bank_fp32=grad_bank_fp32, shared_bank=shared_bank)
     _check_bank(memory)
@@ -86,8 +89,7 @@ def _check_tensors(memory: Tensor, inputs: Inputs) -> None:
     for name, x in (("memory", memory), *inputs._asdict().items()):
         if not isinstance(x, Tensor):
             raise _type(name, "a torch.Tensor", type(x).__name__)
-        if x.layout != torch.strided:
-            raise _type(name, "a dense tensor", str(x.layout).removeprefix("torch."))
+        check_plain(name, x)
         if memory.device.type not in ("cpu", "cuda"):
             raise _value("memory", "a CPU or CUDA tensor", str(memory.device))
         if x.device != memory.device:
@@ -161,6 +163,10 @@ def _check_shapes(memory: Tensor, inputs: Inputs, streams: int, chunk_size: int)
     tokens = leading[-1] if len(leading) == 2 else leading[0] // streams
     if tokens < 1:
         raise _value("k_idx", "at least one token", _describe(inputs.k_idx))
+    if not inputs.q_idx.dim():
+        raise _value(
+            "q_idx", f"[P, T, .] or [P*T, .] with P = num_parallel = {streams}", "a scalar"
+        )
     writes, reads, head_dim = inputs.k_idx.shape[-1], inputs.q_idx.shape[-1], memory.shape[1]
     for name, x, widths in (
         ("k_idx", inputs.k_idx, ()),

@@ -32,8 +32,9 @@ def run_forward(
     snapshot form. Without a form nothing is kept, and working memory does not grow with T. Both
     ways run the same operations on the same segments, so their bits agree.
     """
-    shape = (geometry.streams, geometry.tokens, geometry.head_dim)
-    readings = torch.empty(shape, dtype=bank.dtype, device=bank.device)
+    # Allocated in its last shape: autograd would refuse to let the caller change a view in place.
+    readings = bank.new_empty(geometry.streams * geometry.tokens, geometry.head_dim)
+    by_stream = readings.view(geometry.streams, geometry.tokens, geometry.head_dim)
     segments = list(geometry.segments(cuda=bank.is_cuda))
     store: Store
     if form is None:
@@ -41,8 +42,8 @@ def run_forward(
     else:
         store = KeepStore(bank, geometry, segments[0].steps, form)
     for segment in segments:
-        _run_segment(bank, inputs, geometry, segment, readings, store)
-    return readings.view(-1, geometry.head_dim), store.finish()
+        _run_segment(bank, inputs, geometry, segment, by_stream, store)
+    return readings, store.finish()
 
 
 def _run_segment(

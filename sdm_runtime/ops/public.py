@@ -47,9 +47,9 @@ def sdm_write_read(
     grad, one call at a time. Without a backward to come (no grad mode, or nothing requires grad)
     nothing is saved, and working memory does not grow with T.
 
-    The inputs are [P, T, .] or [P*T, .], of any strides, on memory's device. k_val, v and q_val
-    are rounded to the bank's dtype on entry; beta and g are used in float32. A token that names a
-    write slot twice decays it by both gates and writes both weights.
+    The inputs are [P, T, .] or [P*T, .], of any strides, on memory's device and apart from the
+    bank. k_val, v and q_val are rounded to the bank's dtype on entry; beta and g are used in
+    float32. A token that names a write slot twice decays it by both gates and writes both weights.
 
     Args:
         memory: bfloat16 or float32 [rows, hd], contiguous, advanced in place. Rows: P * S.

@@ -1,0 +1,95 @@
+"""Tensors that torch shows otherwise than memory holds them: refused before the bank advances."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_cases import Case, call, make_inputs
+from torch.autograd import forward_ad
+
+CASE = Case(P=2, T=20, S=8, hd=6, W=3, R=4)
+FLOATS = ("memory", "k_val", "v", "beta", "g", "q_val")
+
+
+def refused(inputs, error, message):
+    bank = inputs["memory"]
+    before = bank.clone()
+    with pytest.raises(error, match=rf"^\[sdm_write_read\] {message}"):
+        call(CASE, inputs)
+    assert torch.equal(bank, before)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("saving", [False, True])
+def test_tangents_are_refused(name, saving):
+    with forward_ad.dual_level():
+        inputs = make_inputs(CASE)
+        x = inputs[name].requires_grad_(saving)
+        inputs[name] = forward_ad.make_dual(x, torch.ones_like(x))
+        refused(inputs, ValueError, f"{name}: expected no tangent")
+
+
+TRANSFORMS = {
+    "grad": lambda f, v: torch.func.grad(f)(v),
+    "vmap": lambda f, v: torch.func.vmap(f)(torch.stack([v, v])),
+    "jvp": lambda f, v: torch.func.jvp(f, (v,), (torch.ones_like(v),)),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_function_transforms_are_refused(transform):
+    inputs = make_inputs(CASE)
+    before = inputs["memory"].clone()
+    with pytest.raises(TypeError, match=r"^\[sdm_write_read\] v: expected a tensor outside of"):
+        TRANSFORMS[transform](lambda v: call(CASE, inputs | {"v": v}).sum(), inputs["v"])
+    assert torch.equal(inputs["memory"], before)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_negating_views_are_refused(name):
+    inputs = make_inputs(CASE)
+    inputs[name] = torch._neg_view(inputs[name])
+    refused(inputs, ValueError, f"{name}: .* a view that negates them")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_and_scalar_indices_are_refused():
+    inputs = make_inputs(CASE)
+    whole = inputs["q_idx"]
+    inputs["q_idx"] = torch.nested.nested_tensor([whole[0], whole[1, :3]])
+    refused(inputs, TypeError, "q_idx: expected a dense tensor, got nested")
+    inputs["q_idx"] = whole[0, 0, 0]
+    refused(inputs, ValueError, r"q_idx: expected \[P, T, \.\]")
+
+
+def test_inputs_in_the_bank_are_refused_and_beside_it_are_not():
+    inputs = make_inputs(CASE)
+    room = torch.zeros(16 * 6 + 40)
+    room[: 16 * 6] = inputs["memory"].flatten()
+    room[16 * 6 :] = inputs["beta"].flatten()
+    inputs["memory"] = room[: 16 * 6].view(16, 6)
+    inputs["beta"] = room[16 * 6 - 1 : -1].view(2, 20, 1)
+    refused(inputs, ValueError, "beta: expected memory apart from the bank")
+    inputs["beta"] = room[16 * 6 :].view(2, 20, 1)
+    call(CASE, inputs)
+
+
+def test_a_bank_without_memory_is_refused_by_forward_and_backward():
+    inputs = make_inputs(CASE)
+    inputs["v"].requires_grad_()
+    readings = call(CASE, inputs)
+    inputs["memory"].untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match=r"bank: expected a storage of 384 bytes, got 0 bytes"):
+        readings.sum().backward()
+    with pytest.raises(ValueError, match=r"memory: expected a storage of 384 bytes, got 0 bytes"):
+        call(CASE, inputs)
+
+
+def test_readings_may_be_changed_in_place():
+    gradients = []
+    for double in (lambda y: y.mul_(2), lambda y: y * 2):
+        inputs = make_inputs(CASE)
+        inputs["v"].requires_grad_()
+        double(call(CASE, inputs)).sum().backward()
+        gradients.append(inputs["v"].grad)
+    assert torch.equal(*gradients)
