@@ -72,8 +72,8 @@ def train(
 ) -> None:
     """Train a small byte-level model with sparse delta memory layers.
 
-    Writes checkpoints, report.json, report.png and last_backward.chain into --out. Several
-    processes share each batch: torchrun --nproc-per-node 2 -m sdm_runtime.train
+    Writes checkpoints, report.json, report.png, last_backward.chain and last_backward.html into
+    --out. Several processes share each batch: torchrun --nproc-per-node 2 -m sdm_runtime.train
     """
     given = {
         "steps": steps,

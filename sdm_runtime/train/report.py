@@ -11,10 +11,14 @@ from typing import Any
 import torch
 
 from sdm_runtime.dispatch import last_chain
+from sdm_runtime.inspect.report import write_report
 from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.data import Corpus, Documents
 from sdm_runtime.train.distributed import World
 from sdm_runtime.train.loop import History
+
+# What save_last_chain leaves in a run's folder.
+CHAIN_FILES = ("last_backward.chain", "last_backward.html")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -67,10 +71,14 @@ def device_name(device: torch.device) -> str:
 
 
 def save_last_chain(path: Path) -> bool:
-    """Save the chain of the process's last backward; return whether there was one."""
+    """Save the chain of the process's last backward; return whether there was one.
+
+    A page about it (``sdm-plan report``) goes beside it, under the same name with ``.html``.
+    """
     chain = last_chain()
     if chain is None:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     chain.save(path)
+    write_report(path, path.with_suffix(".html"))
     return True

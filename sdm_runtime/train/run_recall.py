@@ -11,11 +11,17 @@ from sdm_runtime.train.loop import Trainer
 from sdm_runtime.train.model import ByteModel, count_parameters
 from sdm_runtime.train.plots import plot_recall
 from sdm_runtime.train.recall import RecallTask
-from sdm_runtime.train.report import describe_history, describe_run, save_last_chain, write_json
+from sdm_runtime.train.report import (
+    CHAIN_FILES,
+    describe_history,
+    describe_run,
+    save_last_chain,
+    write_json,
+)
 from sdm_runtime.train.session import Session, clear, find_checkpoint, new_trainer, train_model
 
 MEMORY, CONTROL = "with_memory", "without_memory"
-_FILES = (f"{MEMORY}.pt", f"{CONTROL}.pt", "report.json", "report.png", "last_backward.chain")
+_FILES = (f"{MEMORY}.pt", f"{CONTROL}.pt", "report.json", "report.png", *CHAIN_FILES)
 
 
 def run_recall(session: Session, config: RunConfig, checkpoint: Checkpoint | None) -> None:
@@ -39,7 +45,7 @@ def run_recall(session: Session, config: RunConfig, checkpoint: Checkpoint | Non
     )
     control = dataclasses.replace(config, model=dataclasses.replace(config.model, memory_blocks=()))
     memory = _train(session, MEMORY, config, checkpoint)
-    chain_saved = session.world.is_main and save_last_chain(session.out / "last_backward.chain")
+    chain_saved = session.world.is_main and save_last_chain(session.out / CHAIN_FILES[0])
     started = session.resume and (session.out / f"{CONTROL}.pt").exists()
     plain = _train(
         session, CONTROL, control, find_checkpoint(session, CONTROL) if started else None
@@ -76,7 +82,7 @@ def _report(
         for name, trainer in ((MEMORY, memory), (CONTROL, plain))
     }
     write_json(session.out / "report.json", content)
-    written = ["report.json", "report.png"] + ["last_backward.chain"] * chain_saved
+    written = ["report.json", "report.png", *CHAIN_FILES * chain_saved]
     session.say(f"wrote {', '.join(written)} and both checkpoints in {session.out}")
 
 

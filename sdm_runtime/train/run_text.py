@@ -18,6 +18,7 @@ from sdm_runtime.train.loop import Trainer
 from sdm_runtime.train.model import ByteModel, count_parameters
 from sdm_runtime.train.plots import plot_text
 from sdm_runtime.train.report import (
+    CHAIN_FILES,
     corpus_digest,
     describe_corpus,
     describe_history,
@@ -30,7 +31,7 @@ from sdm_runtime.train.session import Session, clear, new_trainer, train_model
 from sdm_runtime.train.text import TextTask
 
 CHECKPOINT = "checkpoint"
-_FILES = ("checkpoint.pt", "report.json", "report.png", "last_backward.chain")
+_FILES = ("checkpoint.pt", "report.json", "report.png", *CHAIN_FILES)
 
 
 def run_text(
@@ -64,7 +65,7 @@ def run_text(
     train_model(session, CHECKPOINT, trainer, checkpoint, names, corpus_digest(corpus))
     if not session.world.is_main:
         return
-    chain_saved = save_last_chain(session.out / "last_backward.chain")
+    chain_saved = save_last_chain(session.out / CHAIN_FILES[0])
     validation = validate(trainer.model, evaluated, NgramModel(corpus.train), session.world.device)
     _describe_result(session, validation, entropies)
     plot_text(session.out / "report.png", trainer.history, entropies, validation)
@@ -75,7 +76,7 @@ def run_text(
     content["history"] = describe_history(trainer.history)
     content["dispatch"] = _dispatch()
     write_json(session.out / "report.json", content)
-    written = ["report.json", "report.png"] + ["last_backward.chain"] * chain_saved
+    written = ["report.json", "report.png", *CHAIN_FILES * chain_saved]
     session.say(f"wrote {', '.join(written)} and {CHECKPOINT}.pt in {session.out}")
 
 

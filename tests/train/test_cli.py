@@ -86,6 +86,7 @@ def test_a_run_leaves_its_files(sdm_train, text_files: list[Path]) -> None:
     assert {p.name for p in out.iterdir()} == {
         "checkpoint.pt",
         "last_backward.chain",
+        "last_backward.html",
         "report.json",
         "report.png",
     }
@@ -229,6 +230,7 @@ def test_recall_trains_both_models(sdm_train) -> None:
     assert set(report["accuracy"]) == {"with_memory", "without_memory"}
     assert {p.name for p in Path("runs/recall").iterdir()} == {
         "last_backward.chain",
+        "last_backward.html",
         "report.json",
         "report.png",
         "with_memory.pt",

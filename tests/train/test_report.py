@@ -81,6 +81,7 @@ def test_last_chain(tmp_path: Path) -> None:
         assert not save_last_chain(path)
         backward_once()
         assert save_last_chain(path)
+        assert "gx_pa2" in path.with_suffix(".html").read_text()
         loaded = StepChain.load(path)
         assert [plan.kernel for plan in loaded.plans] == ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"]
         assert loaded.steps == 2
