@@ -1,0 +1,141 @@
+"""Times whole calls of the operation at the target shapes: eager, and both passes in a graph.
+
+    python tools/bench/backward.py [--shapes NAME...] [--rounds 5] [--json OUT.json]
+
+Milliseconds, medians over rounds; "issue" is the host's part of the backward. bf16 bank, random
+slots that are distinct within a token, the first call of each shape left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from step_operands import SHAPES, Sizes
+
+from sdm_runtime import last_dispatch, sdm_write_read
+from sdm_runtime.graphs import capture_step
+
+# Steps of a whole call; the other sizes are those of the step kernels' benchmark.
+STEPS = {"long128": 1024, "small128": 256, "flag32k": 512, "flag_b4": 128, "cfg14b": 16}
+
+
+def random_slots(sizes: Sizes, count: int, generator: torch.Generator) -> torch.Tensor:
+    """int32 [P, T, count]: distinct in a token, as the slots per stream are a power of two."""
+    tokens = (sizes.streams, sizes.steps * sizes.chunk, 1)
+    device = generator.device
+    start = torch.randint(sizes.slots, tokens, device=device, generator=generator)
+    stride = 2 * torch.randint(sizes.slots // 2, tokens, device=device, generator=generator) + 1
+    slots = (start + stride * torch.arange(count, device=device)) % sizes.slots
+    stream = torch.arange(sizes.streams, device=device)[:, None, None]
+    return (slots + stream * sizes.slots).to(torch.int32)
+
+
+def make_inputs(sizes: Sizes) -> dict[str, torch.Tensor]:
+    """The operation's tensors; the bank is a leaf to be cloned for every call."""
+    generator = torch.Generator("cuda").manual_seed(1)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda", generator=generator)
+
+    p, t = sizes.streams, sizes.steps * sizes.chunk
+    inputs = {
+        "memory": normal(p * sizes.slots, sizes.hd).bfloat16(),
+        "k_val": torch.softmax(normal(p, t, sizes.entries), -1),
+        "v": normal(p, t, sizes.hd).bfloat16(),
+        "beta": torch.sigmoid(normal(p, t, 1)),
+        "g": -0.1 * torch.sigmoid(normal(p, t, 1)),
+        "q_val": torch.softmax(normal(p, t, sizes.entries), -1),
+    }
+    for tensor in inputs.values():
+        tensor.requires_grad_()
+    inputs["k_idx"] = random_slots(sizes, sizes.entries, generator)
+    inputs["q_idx"] = random_slots(sizes, sizes.entries, generator)
+    inputs["grad"] = normal(p * t, sizes.hd).bfloat16()
+    return inputs
+
+
+def forward(sizes: Sizes, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The readings of one call, on a copy of the bank."""
+    call = {name: tensor for name, tensor in inputs.items() if name not in ("memory", "grad")}
+    return sdm_write_read(
+        inputs["memory"].clone(),
+        **call,
+        chunk_size=sizes.chunk,
+        num_memory_slots=sizes.slots,
+        num_parallel=sizes.streams,
+    )
+
+
+def elapsed_ms(work: Callable[[], object]) -> tuple[float, float]:
+    """Milliseconds until ``work`` returned, and until the device was done."""
+    torch.cuda.synchronize()
+    begin = perf_counter()
+    work()
+    issued = perf_counter()
+    torch.cuda.synchronize()
+    return 1e3 * (issued - begin), 1e3 * (perf_counter() - begin)
+
+
+def measure(sizes: Sizes, rounds: int) -> dict[str, float | str]:
+    """Medians of one shape."""
+    inputs = make_inputs(sizes)
+    leaves = [tensor for tensor in inputs.values() if tensor.requires_grad]
+    samples: dict[str, list[float]] = {"forward": [], "issue": [], "backward": [], "graph": []}
+    for index in range(rounds + 1):
+        held: list[torch.Tensor] = []
+        forward_ms = elapsed_ms(lambda held=held: held.append(forward(sizes, inputs)))[1]
+        issue, total = elapsed_ms(
+            lambda held=held: torch.autograd.grad(held[0], leaves, inputs["grad"])
+        )
+        if index:
+            samples["forward"].append(forward_ms)
+            samples["issue"].append(issue)
+            samples["backward"].append(total)
+    dispatch = last_dispatch()
+
+    def step(grad: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(forward(sizes, inputs), leaves, grad)[0].sum()
+
+    captured = capture_step(step, inputs["grad"], warmup=1)
+    for index in range(rounds + 1):
+        total = elapsed_ms(lambda: captured(inputs["grad"]))[1]
+        if index:
+            samples["graph"].append(total)
+    row: dict[str, float | str] = {name: statistics.median(ms) for name, ms in samples.items()}
+    return {"shape": sizes.name, **row, "gemm": str(dispatch["gemm"]), "pdl": str(dispatch["pdl"])}
+
+
+def main() -> None:
+    """Print a row a shape and write all of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="*", default=[s.name for s in SHAPES])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = []
+    for sizes in SHAPES:
+        if sizes.name not in options.shapes:
+            continue
+        row = measure(replace(sizes, steps=STEPS[sizes.name]), options.rounds)
+        rows.append(row)
+        print(
+            f"{row['shape']:9s} forward {row['forward']:7.2f}  backward {row['backward']:7.2f}"
+            f" (issue {row['issue']:6.2f})  both in a graph {row['graph']:7.2f} ms"
+            f"  gemm {row['gemm']}, pdl {row['pdl']}",
+            flush=True,
+        )
+        torch.cuda.empty_cache()
+    if options.json:
+        machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        options.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
