@@ -13,6 +13,7 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.blas_step import blas_handle
 from sdm_runtime.errors import PlanError
+from sdm_runtime.plan_files import read_plan_file
 from sdm_runtime.plans import Plan
 from sdm_runtime.tensors import stream_address
 
@@ -157,9 +158,10 @@ class StepChain:
         """Read a chain written by :meth:`save`, by this or another process; it is unbound.
 
         Raises:
+            OSError: The file cannot be read, or is no regular file.
             PlanError: The file is no chain that this build can run; the message says which byte.
         """
-        plans, steps = _core.decode_chain(Path(path).read_bytes())
+        plans, steps = _core.decode_chain(read_plan_file(path))
         return cls([Plan(core) for core in plans], steps)
 
     def unbound(self) -> StepChain:

@@ -12,6 +12,7 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.errors import PlanError
+from sdm_runtime.plan_files import read_plan_file
 from sdm_runtime.plan_format import Access, FieldType, PatchKind
 from sdm_runtime.plan_records import word
 from sdm_runtime.tensors import tensor_ref
@@ -108,9 +109,10 @@ class Plan:
         """Read a plan written by :meth:`save`, by this or another process; it is unbound.
 
         Raises:
+            OSError: The file cannot be read, or is no regular file.
             PlanError: The file is no plan that this build can run.
         """
-        return cls(_core.Plan.decode(Path(path).read_bytes()))
+        return cls(_core.Plan.decode(read_plan_file(path)))
 
     def bind(self, **operands: torch.Tensor) -> Plan:
         """A plan of the same launch that runs on ``operands``, given by operand name.

@@ -7,11 +7,11 @@ What needs the kernel (is it registered, do its numbers stay inside the operands
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from sdm_runtime.inspect.checks import check_seal, expect
 from sdm_runtime.inspect.decode_plan import decode_plan
 from sdm_runtime.inspect.model import ChainModel, FileError
+from sdm_runtime.plan_files import read_plan_file
 from sdm_runtime.plan_format import CHAIN_MAGIC, PLAN_MAGIC, ChainEntry, ChainHeader
 
 
@@ -22,10 +22,7 @@ def load(path: str | os.PathLike[str]) -> ChainModel:
         FileError: The file is no plan or chain; the message says which byte, and why.
         OSError: The file cannot be read, or is no regular file.
     """
-    if not Path(path).is_file():
-        what = "not a regular file" if Path(path).exists() else "no such file"
-        raise OSError(f"{os.fspath(path)}: {what}")
-    return decode(Path(path).read_bytes())
+    return decode(read_plan_file(path))
 
 
 def decode(data: bytes) -> ChainModel:

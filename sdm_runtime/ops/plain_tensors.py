@@ -29,7 +29,7 @@ def check_plain(name: str, x: Tensor) -> None:
             f"[{_OP}] {name}: expected a tensor outside of torch.func (the operation has a "
             "backward of its own and no rules for vmap, grad or jvp), got one inside"
         )
-    if forward_ad.unpack_dual(x).tangent is not None:
+    if forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
         raise ValueError(
             f"[{_OP}] {name}: expected no tangent (there is no forward-mode derivative), got one"
         )

@@ -1,0 +1,54 @@
+"""Files that are not what they should be: devices, pipes, and sizes beyond memory."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from sdm_runtime import Plan, PlanError, StepChain, kernels
+from sdm_runtime.inspect.files import load
+from sdm_runtime.inspect.model import FileError
+
+
+@pytest.fixture
+def chain():
+    plan = kernels.plan_gx_gemm(
+        torch.zeros(2, 4, 6), torch.zeros(2, 4, 4), torch.zeros(8, 6), steps=2, num_parallel=1
+    )
+    return StepChain([plan], 2)
+
+
+LOADERS = (Plan.load, StepChain.load, load)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_endless_files_are_refused(loader, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for path in ("pipe", "zeros", "."):
+        with pytest.raises(OSError, match="not a regular file"):
+            loader(tmp_path / path)
+    with pytest.raises(OSError, match="no such file"):
+        loader(tmp_path / "none")
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_sparse_file_beyond_memory(loader, chain, tmp_path):
+    path = tmp_path / "huge"
+    for write in (lambda: path.write_bytes(b""), lambda: chain.save(path)):
+        write()
+        os.truncate(path, 1 << 40)
+        with pytest.raises((PlanError, FileError)):
+            loader(path)
+
+
+def test_one_byte_more_is_found_and_none_is_fine(chain, tmp_path):
+    for save, loader in ((chain.save, StepChain.load), (chain.plans[0].save, Plan.load)):
+        save(tmp_path / "file")
+        assert loader(tmp_path / "file").steps == 2
+        with (tmp_path / "file").open("ab") as file:
+            file.write(b"\0")
+        with pytest.raises(PlanError):
+            loader(tmp_path / "file")
