@@ -55,6 +55,9 @@ def _check_cache(args: SparseDeltaMemoryArgs, x: Tensor, cache: MemoryCache) -> 
 def _check_x(args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(_message("x", "a tensor", type(x).__name__))
+    if x.is_nested or x.layout != torch.strided:
+        layout = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
+        raise TypeError(_message("x", "a dense tensor", layout))
     if x.dim() != 3 or x.shape[-1] != args.dim:
         raise ValueError(_message("x", f"[B, T, {args.dim}]", list(x.shape)))
     if x.device != weight.device:

@@ -24,6 +24,17 @@ def _mistake(argument: str, expected: str, given: str) -> str:
     return f"[bf16_linear] {argument}: expected {expected}, got {given}"
 
 
+def check_dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Raise TypeError for what torch's dispatcher would refuse without naming the argument."""
+    given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(_mistake(name, "a torch.Tensor", type(tensor).__name__))
+        if tensor.is_nested or tensor.layout != torch.strided:
+            layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+            raise TypeError(_mistake(name, "a dense tensor", layout))
+
+
 def check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """Raise for a caller's mistake.
 

@@ -12,7 +12,7 @@ from sdm_runtime import _core
 from sdm_runtime.dispatch import Dispatch, record
 
 from . import rule
-from .checks import as_rows, check, misaligned, unsupported
+from .checks import as_rows, check, check_dense, misaligned, unsupported
 from .launch import device_kind, launch, named_tactic, tactics
 from .modes import Tactic, forced, weights_are_static
 
@@ -36,9 +36,10 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         bfloat16 ``[..., N]``.
 
     Raises:
-        TypeError: A tensor that is not bfloat16 (outside autocast).
+        TypeError: No dense tensor, or one that is not bfloat16 (outside autocast).
         ValueError: Shapes that do not fit, or tensors on different devices.
     """
+    check_dense(x, weight, bias)
     result: Tensor = _bf16_linear(x, weight, bias)
     return result
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
-from sdm_runtime import SparseDeltaMemoryArgs
+from sdm_runtime import SparseDeltaMemory, SparseDeltaMemoryArgs
 
 BAD_VALUES = [
     ("dim", 0, "at least 1"),
@@ -124,3 +125,12 @@ def test_derived_sizes() -> None:
     )
     assert args.factor_dims == (2, 15)
     assert hash(args) == hash(dataclasses.replace(args))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_input_that_is_not_dense_is_refused() -> None:
+    layer = SparseDeltaMemory(SparseDeltaMemoryArgs(8, slots_per_head=4, num_writes=1, num_reads=1))
+    with pytest.raises(TypeError, match=r"^\[SparseDeltaMemory\] x: .* dense tensor, got sparse"):
+        layer(torch.ones(1, 3, 8).to_sparse())
+    with pytest.raises(TypeError, match=r"^\[SparseDeltaMemory\] x: .* dense tensor, got nested"):
+        layer(torch.nested.nested_tensor([torch.ones(2, 8), torch.ones(3, 8)]))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear_cases import operands
 
+import sdm_runtime
 from sdm_runtime.linear.checks import as_rows, misaligned, unsupported
 
 
@@ -74,3 +75,14 @@ def test_rows_are_those_of_a_view(sizes, padding, order, drop):
         return
     assert rows is not None
     assert torch.equal(x.as_strided((rows.count, 8), (rows.stride, 1)), expected)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", ["x", "weight", "bias"])
+def test_what_is_no_dense_tensor_is_refused_by_name(name):
+    good = {"x": torch.ones(3, 16), "weight": torch.ones(8, 16), "bias": torch.ones(8)}
+    good = {key: value.bfloat16() for key, value in good.items()}
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).bfloat16()
+    for bad, kind in ((3, "int"), (good[name].to_sparse(), "sparse_coo"), (nested, "nested")):
+        with pytest.raises(TypeError, match=rf"^\[bf16_linear\] {name}: expected .*, got {kind}"):
+            sdm_runtime.bf16_linear(**good | {name: bad})
