@@ -82,7 +82,8 @@ def test_training_commands_run(tmp_path: Path, monkeypatch) -> None:
         if not any(word.endswith(".txt") for word in given) and "recall" not in given:
             given += ["book.txt", "notes.txt"]
         app(given, standalone_mode=False)
-    wanted = {"checkpoint.pt", "report.json", "report.png", "last_backward.chain"}
+    chain = {"last_backward.chain", "last_backward.html"}
+    wanted = {"checkpoint.pt", "report.json", "report.png", *chain}
     assert {path.name for path in (tmp_path / "runs/text").iterdir()} == wanted
     assert all(f"`{name}`" in README for name in wanted)
 
