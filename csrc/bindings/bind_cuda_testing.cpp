@@ -27,12 +27,14 @@ void replace_device_code(const std::string& folder, const std::vector<Entry>& en
   plancap::cuda::replace_code(folder, std::move(code));
 }
 
-// (device function, kernel, bytes of its parameters, waits) of everything in the build's table.
+// (device function, kernel, bytes of its parameters, waits) of every entry of the build's table
+// that a plan can launch. The table also has kernels that are only launched at once.
 py::list device_entries() {
   py::list list;
   for (const plancap::DeviceEntry& entry : plancap::device_entries()) {
-    const uint32_t bytes = plancap::find_kernel(entry.kernel)->param_bytes;
-    list.append(py::make_tuple(entry.name, entry.kernel, bytes, entry.waits));
+    const plancap::KernelInfo* kernel = plancap::find_kernel(entry.kernel);
+    if (kernel == nullptr) continue;
+    list.append(py::make_tuple(entry.name, entry.kernel, kernel->param_bytes, entry.waits));
   }
   return list;
 }
