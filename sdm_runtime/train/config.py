@@ -101,9 +101,9 @@ class RecallConfig:
         values: number of different values; chance is one in ``values``.
     """
 
-    pairs: int = 16
+    pairs: int = 8
     gap: int = 64
-    keys: int = 64
+    keys: int = 16
     values: int = 16
 
     @property
@@ -139,8 +139,8 @@ class RunConfig:
     """
 
     task: TaskName = "text"
-    steps: int = 500
-    batch_size: int = 8
+    steps: int = 600
+    batch_size: int = 4
     length: int = 1024
     eval_length: int = 8192
     eval_every: int = 100
@@ -200,9 +200,12 @@ DEFAULTS: dict[TaskName, RunConfig] = {
     "text": RunConfig(),
     "recall": RunConfig(
         task="recall",
-        steps=400,
-        batch_size=32,
-        model=ModelConfig(dim=64, blocks=2, memory_blocks=(1,), slots=256),
+        steps=500,
+        batch_size=64,
+        eval_every=50,
+        model=ModelConfig(
+            dim=64, blocks=2, kernel=2, memory_blocks=(1,), slots=256, writes=32, reads=32
+        ),
     ),
 }
 """The settings of each task where none are given."""

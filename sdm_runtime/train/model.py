@@ -95,8 +95,7 @@ def sparse_delta_memory(config: ModelConfig, block: int) -> nn.Module:
     """Return the memory layer of a block.
 
     What makes it learn recall in hundreds of steps: weights of unit norm, so that what is written
-    with a key comes back whole when read with it; slow decay; and queries that begin as the keys
-    do, so that reads meet writes from the first step.
+    with a key comes back whole when read with it, and slow decay.
     """
     from sdm_runtime.layer import SparseDeltaMemory, SparseDeltaMemoryArgs
 
@@ -112,9 +111,7 @@ def sparse_delta_memory(config: ModelConfig, block: int) -> nn.Module:
         normalize_readings=True,
         A_init_range=(0.0, 1.0),
     )
-    layer = SparseDeltaMemory(args, layer_id=block)
-    layer.Wq_read.load_state_dict(layer.Wk_write.state_dict())
-    return layer
+    return SparseDeltaMemory(args, layer_id=block)
 
 
 def byte_costs(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
