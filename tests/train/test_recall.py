@@ -9,6 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from sdm_runtime.train.config import DEFAULTS, ConfigError, RecallConfig
+from sdm_runtime.train.distributed import World
+from sdm_runtime.train.loop import Trainer
+from sdm_runtime.train.model import ByteModel
+from sdm_runtime.train.progress import SilentProgress
 from sdm_runtime.train.recall import FILLER, RecallTask, recall_batch
 from sdm_runtime.train.sampler import DOCUMENT_START, IGNORED
 
@@ -80,3 +84,34 @@ def test_gap_must_leave_the_local_window() -> None:
         config.replaced({"recall.gap": window - 1}).check()
     with pytest.raises(ConfigError, match="memory_blocks: expected at least one block"):
         config.replaced({"model.memory_blocks": []}).check()
+
+
+def test_memory_learns_what_the_control_cannot() -> None:
+    config = DEFAULTS["recall"].replaced(
+        {
+            "steps": 120,
+            "batch_size": 32,
+            "eval_every": 120,
+            "recall.pairs": 3,
+            "recall.gap": 4,
+            "recall.keys": 4,
+            "recall.values": 4,
+            "model.dim": 32,
+            "model.slots": 64,
+            "model.writes": 16,
+            "model.reads": 16,
+            "optim.learning_rate": 6e-3,
+        }
+    )
+    config.check()
+    accuracy = {}
+    for name, blocks in (("memory", [1]), ("control", [])):
+        chosen = config.replaced({"model.memory_blocks": blocks})
+        torch.manual_seed(0)
+        trainer = Trainer(
+            chosen, ByteModel(chosen.model), RecallTask(chosen), World(0, 1, torch.device("cpu"))
+        )
+        trainer.run(chosen.steps, SilentProgress())
+        accuracy[name] = trainer.history.evaluations[-1][1]
+    assert accuracy["memory"] > 0.6, accuracy
+    assert accuracy["control"] < 0.35, accuracy
