@@ -1,6 +1,6 @@
 """Times whole calls of the operation at the target shapes: eager, and both passes in a graph.
 
-    python tools/bench/backward.py [--shapes NAME...] [--rounds 5] [--json OUT.json]
+    python tools/bench/backward.py [--shapes NAME...] [--rounds 5] [--graph] [--json OUT.json]
 
 Milliseconds, medians over rounds; "issue" is the host's part of the backward. bf16 bank, random
 slots that are distinct within a token, the first call of each shape left out.
@@ -83,11 +83,24 @@ def elapsed_ms(work: Callable[[], object]) -> tuple[float, float]:
     return 1e3 * (issued - begin), 1e3 * (perf_counter() - begin)
 
 
-def measure(sizes: Sizes, rounds: int) -> dict[str, float | str]:
-    """Medians of one shape."""
+def graph_times(
+    sizes: Sizes, inputs: dict[str, torch.Tensor], leaves: list[torch.Tensor], rounds: int
+) -> list[float]:
+    """Milliseconds of replays of one captured forward and backward."""
+
+    def step(grad: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(forward(sizes, inputs), leaves, grad)[0].sum()
+
+    captured = capture_step(step, inputs["grad"])
+    captured(inputs["grad"])
+    return [elapsed_ms(lambda: captured(inputs["grad"]))[1] for _ in range(rounds)]
+
+
+def measure(sizes: Sizes, rounds: int, in_graph: bool) -> dict[str, float | str]:
+    """Medians of one shape; "graph" is 0 unless asked for."""
     inputs = make_inputs(sizes)
     leaves = [tensor for tensor in inputs.values() if tensor.requires_grad]
-    samples: dict[str, list[float]] = {"forward": [], "issue": [], "backward": [], "graph": []}
+    samples: dict[str, list[float]] = {"forward": [], "issue": [], "backward": []}
     for index in range(rounds + 1):
         held: list[torch.Tensor] = []
         forward_ms = elapsed_ms(lambda held=held: held.append(forward(sizes, inputs)))[1]
@@ -100,14 +113,7 @@ def measure(sizes: Sizes, rounds: int) -> dict[str, float | str]:
             samples["backward"].append(total)
     dispatch = last_dispatch()
 
-    def step(grad: torch.Tensor) -> torch.Tensor:
-        return torch.autograd.grad(forward(sizes, inputs), leaves, grad)[0].sum()
-
-    captured = capture_step(step, inputs["grad"], warmup=1)
-    for index in range(rounds + 1):
-        total = elapsed_ms(lambda: captured(inputs["grad"]))[1]
-        if index:
-            samples["graph"].append(total)
+    samples["graph"] = graph_times(sizes, inputs, leaves, rounds) if in_graph else [0.0]
     row: dict[str, float | str] = {name: statistics.median(ms) for name, ms in samples.items()}
     return {"shape": sizes.name, **row, "gemm": str(dispatch["gemm"]), "pdl": str(dispatch["pdl"])}
 
@@ -117,13 +123,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="*", default=[s.name for s in SHAPES])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--graph", action="store_true", help="also capture both passes")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []
     for sizes in SHAPES:
         if sizes.name not in options.shapes:
             continue
-        row = measure(replace(sizes, steps=STEPS[sizes.name]), options.rounds)
+        row = measure(replace(sizes, steps=STEPS[sizes.name]), options.rounds, options.graph)
         rows.append(row)
         print(
             f"{row['shape']:9s} forward {row['forward']:7.2f}  backward {row['backward']:7.2f}"
