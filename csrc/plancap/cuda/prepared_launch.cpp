@@ -37,6 +37,17 @@ void expect_image(const Plan& plan) {
                   hex_text(recorded), ", this build's ", code.file, " is ", hex_text(code.sha256)));
 }
 
+// The launcher asked this when the plan was recorded; the file may have been edited since.
+void expect_wait(const Plan& plan, const DeviceInfo& device) {
+  if (!plan.config().programmatic) return;
+  const CodeEntry& code = find_code(plan.entry());
+  if (device.profile.supports_pdl && code.waits) return;
+  throw Error(ErrorKind::kPlan,
+              cat("[", plan.kernel_name(), "] bind: the plan is launched programmatically, but ",
+                  code.waits ? cat(device.name, " has no programmatic dependent launch")
+                             : cat(code.name, " never waits")));
+}
+
 void expect_pdl(const Launch& launch, const CodeEntry& code, const Target& target) {
   const char* kernel = launch.kernel->name;
   SDM_EXPECT(target.supports_pdl, kValue, kernel, "pdl", "False on this device",
@@ -86,6 +97,7 @@ std::shared_ptr<const PreparedLaunch> prepare(const Plan& plan, int index) {
   const DeviceKernel* kernel = nullptr;
   if (!plan.library() && !plan.empty()) {
     expect_image(plan);
+    expect_wait(plan, device);
     kernel = &load_kernel(device, plan.entry(), plan.kernel(), plan.config());
   }
   return std::make_shared<const PreparedLaunch>(make_prepared(device, kernel, plan.config()));

@@ -51,6 +51,15 @@ def test_a_plan_of_another_image_is_refused(driver):
         bind(plan)
 
 
+def test_an_early_launch_of_a_function_without_a_wait_is_refused(driver):
+    """Also when the flag was set after the plan was recorded."""
+    edited = cuda_plan(driver.folder, "gemm_never_waits", flags=1)
+    with pytest.raises(PlanError, match="launched programmatically, but gemm_never_waits never"):
+        bind(edited)
+    bind(cuda_plan(driver.folder, "gemm_never_waits"))  # the controls
+    bind(cuda_plan(driver.folder, flags=1))
+
+
 def test_an_unknown_function_is_refused(driver):
     plan = cuda_plan(driver.folder, entry_name=b"gone")
     with pytest.raises(CudaError, match="no device image of this build holds the function 'gone'"):
