@@ -8,7 +8,16 @@ import torch
 from conftest import FakeDriver
 
 import sdm_runtime
-from sdm_runtime import CudaError, StepChain, _core, blas_step, chain, kernels, plans
+from sdm_runtime import (
+    CudaError,
+    StepChain,
+    _core,
+    blas_step,
+    chain,
+    kernel_arguments,
+    kernels,
+    plans,
+)
 from sdm_runtime.tensors import tensor_ref
 
 STEPS, P, C, W, R = 4, 2, 16, 8, 4
@@ -38,7 +47,7 @@ def on_device(built, monkeypatch):
             shape, strides = tensor.shape, tensor.stride()
             return _core.TensorRef(tensor.data_ptr(), code, core_device, shape, strides)
 
-        for module in (kernels, plans, blas_step):
+        for module in (kernels, kernel_arguments, plans, blas_step):
             monkeypatch.setattr(module, "tensor_ref", ref)
         built.log()
         return built
