@@ -6,6 +6,7 @@
 #include "kernels/gx_gwr/gx_gwr.h"
 #include "kernels/gx_pa2/gx_pa2.h"
 #include "kernels/plane_reduce/plane_reduce.h"
+#include "kernels/quantize_rows/quantize_rows.h"
 
 namespace py = pybind11;
 
@@ -129,6 +130,7 @@ void bind_kernels(py::module_& module) {
   bind_step_kernel(module, "gx_pa2", gx_pa2, pa2_args);
   bind_step_kernel(module, "gx_gds", gx_gds, gds_args);
   bind_plane_reduce(module);
+  module.def("quantize_rows", &quantize_rows, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace sdm::bindings

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sdm_runtime import _core
+from sdm_runtime.tensors import tensor_ref
+
 _E4M3_MAX = 448.0
 _INT4_MAX = 7.0
 _SCALE_MIN = 1e-12
@@ -38,6 +41,13 @@ def encode(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor | None]:
     """Store rows [m, hd] bf16 or f32: (stored [m, columns], scales [m] f32 or None)."""
     if not form.scaled:
         return rows.to(form.dtype), None
+    if rows.device.type == "cpu":
+        return _encode_on_host(rows.contiguous(), form)
+    return encode_anywhere(rows, form)
+
+
+def encode_anywhere(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]:
+    """Quantize by torch operations, on any device."""
     x = rows.to(torch.float32)
     top = _E4M3_MAX if form.name == "fp8" else _INT4_MAX
     # The reciprocal is rounded to f32 first: the format multiplies, it does not divide.
@@ -45,6 +55,15 @@ def encode(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor | None]:
     scale = (x.abs().amax(1) * inverse).clamp_min(_SCALE_MIN).to(torch.bfloat16).to(torch.float32)
     q = (x / scale.unsqueeze(1)).to(torch.bfloat16).to(torch.float32)
     return (_to_e4m3(q) if form.name == "fp8" else _to_int4(q)), scale
+
+
+def _encode_on_host(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]:
+    """The same codes and scales in one pass over the rows."""
+    codes = torch.empty(len(rows), form.columns, dtype=torch.uint8)
+    scales = torch.empty(len(rows), dtype=torch.float32)
+    operands = {"rows": rows, "codes": codes, "scales": scales}
+    _core.quantize_rows(*(tensor_ref(name, tensor) for name, tensor in operands.items()))
+    return codes, scales
 
 
 def decode(

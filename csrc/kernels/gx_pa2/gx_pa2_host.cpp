@@ -52,7 +52,8 @@ SDM_HD void write_group(const GxPa2Params& params, const RecordTile& tile, const
   alignas(64) float grad_partials[kLanes];
   load_slice<kColumns, kFull>(params.grad_type, grad_row, slice.width, grad);
   load_snapshot_slice<kColumns, kFull>(params.snap_type, snap_slice, slice.width,
-                                       params.scales + snap_row, params.bank_type, snapshot);
+                                       params.scales ? params.scales + snap_row : nullptr,
+                                       params.bank_type, snapshot);
   lane_partials(grad, snapshot, grad_partials);
   zero_lanes(acc);
 

@@ -1,0 +1,78 @@
+"""Row offsets past 2^32 elements: the last rows of a large bank give what a small bank gives.
+
+The memory is reserved, not used: only the pages of the rows that are touched exist.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+
+import pytest
+import torch
+from kernel_cases import BF16, F32, Shape
+from kernel_checks import case, differing, run
+
+from sdm_runtime import kernels
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or sys.maxsize < 2**33, reason="needs sparse memory"
+)
+MAP_NORESERVE = 0x4000  # Linux; Python's mmap names it from 3.13 on
+HD = 1024
+ROWS = 2**32 // HD + 100  # the last hundred lie past 2^32 elements
+SHAPE = Shape(hd=HD, streams=1, chunk=2, writes=2, reads=2, steps=2, slots=4, padding=0)
+
+
+def sparse(rows: int, like: torch.Tensor) -> torch.Tensor:
+    """Zeros `[rows, columns of like]` that take no memory until they are written."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+    size = rows * like.shape[1] * like.element_size()
+    try:
+        memory = mmap.mmap(-1, size, flags=flags)
+    except OSError as error:
+        pytest.skip(f"cannot reserve {size} bytes: {error}")
+    return torch.frombuffer(memory, dtype=like.dtype).view(rows, like.shape[1])
+
+
+def enlarged(tensors: dict, names: list[str]) -> tuple[dict, int]:
+    """The operands with the named ones' rows at the end of large tensors, and where they start."""
+    large, start = dict(tensors), ROWS - SHAPE.slots
+    for name in names:
+        large[name] = sparse(ROWS, tensors[name])
+        large[name][start:] = tensors[name]
+    for name in {"slots", "rec", "qrec"} & tensors.keys():
+        large[name] = tensors[name].clone()
+        rows = large[name] if name == "slots" else large[name][..., 1]
+        rows += start
+    return large, start
+
+
+@pytest.mark.parametrize("types", [(BF16, BF16, BF16), (F32, F32, F32)], ids="-".join)
+@pytest.mark.parametrize("name", ["gx_gwr", "gx_pa2", "gx_gds"])
+def test_last_rows(name, types):
+    tensors, sizes = case(name, Shape(**vars(SHAPE) | {"types": types}))
+    banks = [b for b in ("grad", "bank") if b in tensors]
+    expected = run(name, tensors, sizes, ti=1)
+    large, start = enlarged(tensors, banks)
+    outputs = {
+        k: large[k] for k in expected if k not in banks and k not in ("slots", "rec", "qrec")
+    }
+    getattr(kernels, name)(**large, ti=1, **sizes)
+    assert differing({b: large[b][start:] for b in banks}, expected) == []
+    assert differing(outputs, expected) == []
+    assert not any(large[b][:1000].any() for b in banks)  # where a 32-bit offset would land
+
+
+def test_last_snapshots():
+    """Per-entry snapshots whose second step starts past 2^32 elements."""
+    shape = Shape(**vars(SHAPE) | {"per_entry": True, "types": (BF16, BF16, F32)})
+    tensors, sizes = case("gx_pa2", shape)
+    expected = run("gx_pa2", tensors, sizes, ti=1)
+    step_rows = SHAPE.chunk * SHAPE.writes
+    large = sparse(ROWS + step_rows, tensors["snap"])
+    large[ROWS:] = tensors["snap"][-step_rows:]
+    after = {k: v.clone() for k, v in tensors.items() if k != "snap"} | {"snap": large}
+    kernels.gx_pa2(**after, ti=1, **sizes | {"snap_step_rows": ROWS})
+    del after["snap"]
+    assert differing(after, expected) == []

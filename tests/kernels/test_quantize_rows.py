@@ -1,0 +1,77 @@
+"""The host's encoding of snapshot rows: the bits of the torch operations, in one pass."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from kernel_cases import Draw
+from kernel_checks import as_bits
+
+from sdm_runtime import _core
+from sdm_runtime.ops.quant import encode, encode_anywhere, snapshot_format
+from sdm_runtime.tensors import tensor_ref
+
+
+def hard_rows(hd: int, dtype: torch.dtype) -> torch.Tensor:
+    """Scales from denormal to huge, ties, and rows that hold infinities or NaN."""
+    draw = Draw(hd, special=False)
+    rows = draw.floats(64, hd) * torch.logspace(-45, 38, 64).unsqueeze(1)
+    rows[1] = torch.arange(hd) / 2  # ties of int4 once scaled
+    rows[2, 0], rows[3, -1], rows[4] = torch.inf, torch.nan, 0.0
+    rows[5:9] = Draw(hd, special=True).floats(4, hd)
+    return rows.to(dtype)
+
+
+@pytest.mark.parametrize("name", ["fp8", "int4"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("hd", [2, 6, 30, 64, 130, 1100])
+def test_same_bits_as_the_torch_operations(name, dtype, hd):
+    rows, form = hard_rows(hd, dtype), snapshot_format(name, dtype, hd)
+    codes, scales = encode(rows, form)
+    wanted_codes, wanted_scales = encode_anywhere(rows, form)
+    assert torch.equal(as_bits(scales), as_bits(wanted_scales))
+    if name == "fp8":  # a NaN's sign is outside the contract
+        codes, wanted_codes = (t.view(torch.float8_e4m3fn).float() for t in (codes, wanted_codes))
+    assert torch.equal(as_bits(codes), as_bits(wanted_codes))
+
+
+def test_odd_columns_of_fp8():
+    rows, form = hard_rows(77, torch.float32), snapshot_format("fp8", torch.float32, 77)
+    codes, _ = encode(rows, form)
+    wanted, _ = encode_anywhere(rows, form)
+    assert torch.equal(codes & 0x7F, wanted & 0x7F)
+
+
+def test_every_row_of_many_is_encoded():
+    """Past the size where threads are worth it."""
+    rows, form = torch.randn(3000, 64), snapshot_format("int4", torch.float32, 64)
+    codes, scales = encode(rows, form)
+    wanted_codes, wanted_scales = encode_anywhere(rows, form)
+    assert torch.equal(codes, wanted_codes)
+    assert torch.equal(scales, wanted_scales)
+
+
+BAD = [
+    ("rows", torch.zeros(3, 4).double(), TypeError, "float32 or bfloat16 [m, hd], got float64"),
+    ("rows", torch.zeros(4), ValueError, "float32 [m, hd], got float32 [4]"),
+    ("rows", torch.zeros(4, 3).T, ValueError, "contiguous"),
+    ("codes", torch.zeros(3, 3, dtype=torch.uint8), ValueError, "uint8 [3, 4] or, for an even hd"),
+    ("codes", torch.zeros(2, 4, dtype=torch.uint8), ValueError, "uint8 [3, hd or hd/2]"),
+    ("codes", torch.zeros(3, 4, dtype=torch.int32), TypeError, "uint8"),
+    ("scales", torch.zeros(2), ValueError, "float32 [3], got float32 [2]"),
+]
+
+
+@pytest.mark.parametrize(("argument", "wrong", "error", "message"), BAD)
+def test_one_wrong_argument(argument, wrong, error, message):
+    operands = {
+        "rows": torch.ones(3, 4),
+        "codes": torch.zeros(3, 4, dtype=torch.uint8),
+        "scales": torch.zeros(3),
+    }
+    _core.quantize_rows(*(tensor_ref(k, v) for k, v in operands.items()))
+    operands[argument] = wrong
+    with pytest.raises(error, match=re.escape(message)):
+        _core.quantize_rows(*(tensor_ref(k, v) for k, v in operands.items()))
