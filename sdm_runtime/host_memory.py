@@ -39,15 +39,23 @@ def advise_huge_pages(tensor: torch.Tensor, *, collapse: bool = False) -> bool:
         raise TypeError(f"tensor: expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.device.type != "cpu":
         raise ValueError(f"tensor: expected a tensor on cpu, got {tensor.device}")
+    if tensor.nbytes < _HUGE_PAGE_BYTES or not sys.platform.startswith("linux"):
+        return False
     storage = tensor.untyped_storage()
     start = -(-storage.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (storage.data_ptr() + storage.nbytes()) // mmap.PAGESIZE * mmap.PAGESIZE
-    if not sys.platform.startswith("linux") or end - start < _HUGE_PAGE_BYTES:
-        return False
     taken = _madvise(start, end - start, _MADV_HUGEPAGE)
     if taken and collapse:
         taken = _madvise(start, end - start, _MADV_COLLAPSE)
     return taken
+
+
+def zero_rows_like(bank: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Zeros of the bank's shape and device; on the CPU in huge pages where the system has them."""
+    rows = torch.empty_like(bank, dtype=dtype)
+    if rows.device.type == "cpu":
+        advise_huge_pages(rows)
+    return rows.zero_()
 
 
 def _madvise(start: int, length: int, advice: int) -> bool:

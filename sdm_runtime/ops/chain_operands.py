@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sdm_runtime.host_memory import zero_rows_like
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chunk_kernels import ChainRecords, ChunkEvents, prepare_chunks
 from sdm_runtime.ops.forward_store import Saved
@@ -52,7 +53,7 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
     i32 = torch.int32
     grad_dtype = torch.float32 if call.grad_bank_fp32 else bank.dtype
     return ChainOperands(
-        grad=torch.zeros_like(bank, dtype=grad_dtype),
+        grad=zero_rows_like(bank, grad_dtype),
         bank=bank,
         delta=saved.delta,
         pd=new(rows, geometry.writes),
