@@ -15,7 +15,7 @@ BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>
 CLANG_FORMAT_FILES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: train test lint build clean FORCE
+.PHONY: train test lint sanitize build clean FORCE
 
 train: build
 	$(BIN)/sdm-train $(ARGS)
@@ -28,6 +28,10 @@ lint: build
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CLANG_FORMAT_FILES)
+
+# The host twins and the plan runtime under AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize: build
+	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python tools/sanitize_host.sh $(PYTEST_ARGS)
 
 build: $(VENV)/.installed
 
