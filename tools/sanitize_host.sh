@@ -21,7 +21,7 @@ rm -rf "$site"/sdm_runtime/{_core*,device}
 cat >"$site/sitecustomize.py" <<'END'
 import sys
 
-sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.endswith("_editable")]
+sys.meta_path[:] = [f for f in sys.meta_path if "_editable" not in type(f).__module__]
 END
 
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None -DSDM_CUDA=OFF \
