@@ -26,8 +26,8 @@ def host_result(tensors: dict, sizes: dict, shape: Shape) -> dict:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"hd{s.hd}")
-@pytest.mark.parametrize("pdl", [False, True])
-@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("pdl", [False, True], ids=["in order", "early"])
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 def test_same_bits_as_the_host_chain(shape: Shape, pdl: bool, graph: bool) -> None:
     tensors, sizes = chain_tensors(shape)
     expected = host_result(tensors, sizes, shape)
