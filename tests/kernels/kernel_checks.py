@@ -45,4 +45,5 @@ def assert_matches_reference(name: str, shape: kernel_cases.Shape, ti: int | Non
     ti = shape.steps - 1 if ti is None else ti
     expected = run(name, tensors, sizes, ti, kernel_reference)
     assert differing(run(name, tensors, sizes, ti), expected) == []
-    assert differing(tensors, expected) != []  # the step did something
+    # The step did something; where all of a small operand is NaN, it may not show.
+    assert shape.special or differing(tensors, expected) != []
