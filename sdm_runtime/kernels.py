@@ -133,7 +133,7 @@ def gx_pa2(
     snap: torch.Tensor,
     d_u: torch.Tensor,
     beta: torch.Tensor,
-    kpay: torch.Tensor,
+    kpay: torch.Tensor | None,
     rec: torch.Tensor,
     out_eff: torch.Tensor,
     out_g: torch.Tensor,
@@ -159,7 +159,8 @@ def gx_pa2(
             ``[..., hd]`` (float8_e4m3fn or uint8); int4 pairs uint8 ``[..., hd/2]`` (even hd).
         d_u: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
         beta: float32 ``[N*C]``.
-        kpay: int32 ``[N, C*W]``, the payload words of ``rec``; only its shape is looked at.
+        kpay: int32 ``[N, C*W]``, the payload words of ``rec``: only its form is checked. May be
+            None.
         rec: int32 ``[N, C*W, 4]``, write records sorted by slot, on a 16-byte boundary.
         out_eff: float32 ``[num_slices, N*C*W]``, out.
         out_g: The same, out.
@@ -178,7 +179,6 @@ def gx_pa2(
         "snap": snap,
         "d_u": d_u,
         "beta": beta,
-        "kpay": kpay,
         "rec": rec,
     }
     operands |= {"out_eff": out_eff, "out_g": out_g}
@@ -186,6 +186,7 @@ def gx_pa2(
         None if snap_step_rows is None else whole("gx_pa2", "snap_step_rows", snap_step_rows)
     )
     optional = (
+        optional_ref("gx_pa2", "kpay", kpay),
         optional_ref("gx_pa2", "bpre", bpre),
         optional_ref("gx_pa2", "scales", scales),
         step_rows,
@@ -202,7 +203,7 @@ def plan_gx_pa2(
     snap: torch.Tensor,
     d_u: torch.Tensor,
     beta: torch.Tensor,
-    kpay: torch.Tensor,
+    kpay: torch.Tensor | None,
     rec: torch.Tensor,
     out_eff: torch.Tensor,
     out_g: torch.Tensor,
@@ -223,7 +224,6 @@ def plan_gx_pa2(
         "snap": snap,
         "d_u": d_u,
         "beta": beta,
-        "kpay": kpay,
         "rec": rec,
     }
     operands |= {"out_eff": out_eff, "out_g": out_g}
@@ -231,6 +231,7 @@ def plan_gx_pa2(
         None if snap_step_rows is None else whole("gx_pa2", "snap_step_rows", snap_step_rows)
     )
     optional = (
+        optional_ref("gx_pa2", "kpay", kpay),
         optional_ref("gx_pa2", "bpre", bpre),
         optional_ref("gx_pa2", "scales", scales),
         step_rows,
@@ -245,7 +246,6 @@ def plan_gx_pa2(
     bound = _core.plan_gx_pa2(
         *refs("gx_pa2", operands), *optional, *sizes, flag("gx_pa2", "pdl", pdl)
     )
-    del operands["kpay"]  # checked above, read by no launch
     extra = {"bpre": bpre, "scales": scales}
     operands |= {k: v for k, v in extra.items() if v is not None and v.numel() > 0}
     return Plan._recorded(bound, operands)

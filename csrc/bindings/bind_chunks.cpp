@@ -18,8 +18,10 @@ namespace {
 using Refs = std::map<std::string, TensorRef>;
 
 ChainRecordRefs chain_refs(const Refs& refs) {
-  return {refs.at("beta"), refs.at("pd"),  refs.at("slots"), refs.at("cpe"),
-          refs.at("kpay"), refs.at("rec"), refs.at("bpre"),  refs.at("qrec")};
+  ChainRecordRefs chain{refs.at("beta"), refs.at("pd"),   refs.at("slots"), std::nullopt,
+                        refs.at("rec"),  refs.at("bpre"), refs.at("qrec")};
+  if (refs.contains("cpe")) chain.cpe = refs.at("cpe");
+  return chain;
 }
 
 void run_chunk_prepare(const Refs& refs, const std::optional<Refs>& chain, int64_t chunk_size,

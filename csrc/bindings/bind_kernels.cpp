@@ -65,11 +65,11 @@ GxGwrArgs gwr_args(const TensorRef& grad, const TensorRef& delta, const TensorRe
 }
 
 GxPa2Args pa2_args(const TensorRef& grad, const TensorRef& bank, const TensorRef& snap,
-                   const TensorRef& d_u, const TensorRef& beta, const TensorRef& kpay,
-                   const TensorRef& rec, const TensorRef& out_eff, const TensorRef& out_g,
-                   const std::optional<TensorRef>& bpre, const std::optional<TensorRef>& scales,
-                   std::optional<int64_t> snap_step_rows, int64_t num_parallel, int64_t chunk_size,
-                   int64_t num_writes) {
+                   const TensorRef& d_u, const TensorRef& beta, const TensorRef& rec,
+                   const TensorRef& out_eff, const TensorRef& out_g,
+                   const std::optional<TensorRef>& kpay, const std::optional<TensorRef>& bpre,
+                   const std::optional<TensorRef>& scales, std::optional<int64_t> snap_step_rows,
+                   int64_t num_parallel, int64_t chunk_size, int64_t num_writes) {
   GxPa2Args args;
   args.grad = grad;
   args.bank = bank;

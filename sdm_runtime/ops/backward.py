@@ -12,12 +12,29 @@ from sdm_runtime.ops import chain_run
 from sdm_runtime.ops.backward_terms import InputGradients, segment_gradients
 from sdm_runtime.ops.bank_lease import BankLease
 from sdm_runtime.ops.call import Call
-from sdm_runtime.ops.chain_operands import ChainOperands, allocate_operands, fill_segment
-from sdm_runtime.ops.chunk_kernels import WeightGradients, kernel_dtype, kernel_inputs
+from sdm_runtime.ops.chain_operands import ChainOperands, allocate_operands, fill_operands
+from sdm_runtime.ops.chunk_kernels import WeightGradients, kernel_dtype
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry
 from sdm_runtime.ops.plane_sums import sum_planes
 from sdm_runtime.ops.staging import Inputs
+
+
+class InputForms(NamedTuple):
+    """What the gradients take from the inputs: dtypes, and how many gates a token has."""
+
+    k_val: torch.dtype
+    v: torch.dtype
+    beta: torch.dtype
+    g: torch.dtype
+    q_val: torch.dtype
+    gates: int
+
+
+def forms_of(inputs: Inputs) -> InputForms:
+    """The forms of a call's inputs [P, T, .]."""
+    k_val, v, beta, g, q_val = inputs.k_val, inputs.v, inputs.beta, inputs.g, inputs.q_val
+    return InputForms(k_val.dtype, v.dtype, beta.dtype, g.dtype, q_val.dtype, g.shape[2])
 
 
 class Gradients(NamedTuple):
@@ -33,7 +50,7 @@ class Gradients(NamedTuple):
 
 def run_backward(
     lease: BankLease,
-    inputs: Inputs,
+    forms: InputForms,
     saved: Saved,
     grad_readings: Tensor,
     call: Call,
@@ -46,23 +63,21 @@ def run_backward(
     bank, geometry = lease.bank, call.geometry
     operands = allocate_operands(bank, saved, call, num_slices(geometry.head_dim))
     gy = grad_readings.view(geometry.streams, geometry.tokens, geometry.head_dim)
-    given = kernel_inputs(inputs)
-    segments = list(geometry.segments(cuda=bank.is_cuda))
-    chunks = [fill_segment(operands, given, saved, gy, geometry, s) for s in segments]
+    fill_operands(operands, saved, gy, geometry)
 
     _run_chain(lease, operands, call)
 
     dots = sum_planes(operands, geometry)
-    out = allocate_gradients(given, geometry)
-    for segment, events in zip(segments, chunks, strict=True):
-        segment_gradients(segment, events, dots, operands, saved, geometry, out)
+    out = allocate_gradients(forms, geometry, bank.device)
+    for segment in geometry.segments(cuda=bank.is_cuda):
+        segment_gradients(segment, dots, operands, saved, geometry, out)
     return Gradients(
         memory=operands.grad.to(bank.dtype),
-        k_val=out.weights.k.to(inputs.k_val.dtype),
-        v=out.v.to(inputs.v.dtype),
-        beta=out.beta.to(inputs.beta.dtype),
-        g=out.weights.g.to(inputs.g.dtype),
-        q_val=out.weights.q.to(inputs.q_val.dtype),
+        k_val=out.weights.k.to(forms.k_val),
+        v=out.v.to(forms.v),
+        beta=out.beta.to(forms.beta),
+        g=out.weights.g.to(forms.g),
+        q_val=out.weights.q.to(forms.q_val),
     )
 
 
@@ -79,12 +94,21 @@ def _run_chain(lease: BankLease, operands: ChainOperands, call: Call) -> None:
     lease.restored(exact=call.form.exact)
 
 
-def allocate_gradients(given: Inputs, geometry: Geometry) -> InputGradients:
-    """Room for the gradients of inputs as kernel_inputs gives them; of v, its dtype is used."""
-    weights = (given.k_val, given.q_val, given.g)
-    v_shape = (geometry.streams, geometry.tokens, geometry.head_dim)
+def allocate_gradients(
+    forms: InputForms, geometry: Geometry, device: torch.device
+) -> InputGradients:
+    """Room for the gradients of the inputs, each in the kernels' dtype for its own."""
+
+    def new(dtype: torch.dtype, width: int) -> Tensor:
+        shape = (geometry.streams, geometry.tokens, width)
+        return torch.empty(shape, dtype=kernel_dtype(dtype), device=device)
+
     return InputGradients(
-        weights=WeightGradients(*(torch.empty_like(x) for x in weights)),
-        v=torch.empty(v_shape, dtype=kernel_dtype(given.v.dtype), device=given.beta.device),
-        beta=torch.empty_like(given.beta),
+        weights=WeightGradients(
+            k=new(forms.k_val, geometry.writes),
+            q=new(forms.q_val, geometry.reads),
+            g=new(forms.g, forms.gates),
+        ),
+        v=new(forms.v, geometry.head_dim),
+        beta=new(forms.beta, 1),
     )

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.chain_operands import ChainOperands, chunk_range
+from sdm_runtime.ops.chain_operands import ChainOperands
 from sdm_runtime.ops.chunk_kernels import (
-    ChunkEvents,
     RowDots,
     WeightGradients,
     token_gradients,
@@ -29,7 +28,6 @@ class InputGradients(NamedTuple):
 
 def segment_gradients(
     segment: Segment,
-    chunks: ChunkEvents,
     dots: RowDots,
     operands: ChainOperands,
     saved: Saved,
@@ -37,7 +35,7 @@ def segment_gradients(
     out: InputGradients,
 ) -> None:
     """Write the gradients of one segment's inputs, after the chain has run."""
-    where = chunk_range(geometry, segment)
+    where = geometry.chunk_range(segment)
     d_u = operands.d_u[where]
     delta, innovation, gy = (
         x.view(geometry.chunks, geometry.chunk, -1)[where]
@@ -50,5 +48,6 @@ def segment_gradients(
     d_m = torch.bmm(d_u, delta.transpose(1, 2))
     d_qk = torch.bmm(gy, delta.transpose(1, 2))
     here = RowDots(*(x[where] for x in dots))
-    weight_gradients(chunks, geometry, segment, beta, d_m, d_qk, here, out.weights)
+    events = saved.records.events[where]
+    weight_gradients(events, geometry, segment, beta, d_m, d_qk, here, out.weights)
     token_gradients(segment, d_u, innovation, beta, out.v, out.beta)

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from sdm_runtime.host_memory import zero_rows_like
 from sdm_runtime.ops.call import Call
-from sdm_runtime.ops.chunk_kernels import ChainRecords, ChunkEvents, prepare_chunks
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry, Segment
-from sdm_runtime.ops.staging import Inputs, stage_into
+from sdm_runtime.ops.staging import stage_into
 
 
 class ChainOperands(NamedTuple):
@@ -30,7 +29,6 @@ class ChainOperands(NamedTuple):
     snap: Tensor
     scales: Tensor | None
     beta: Tensor
-    kpay: Tensor
     rec: Tensor
     bpre: Tensor
     out_eff: Tensor
@@ -38,11 +36,11 @@ class ChainOperands(NamedTuple):
     gy: Tensor
     qrec: Tensor
     dq: Tensor
-    cpe: Tensor  # f32 [N, C*W] in staged order: the factor of out_g's planes
+    cpe: Tensor | None  # f32 [N, C*W], staged: the factor of out_g's planes, if they are several
 
 
 def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> ChainOperands:
-    """Buffers of the whole call; fill_segment writes what the chain reads."""
+    """Buffers of the whole call; fill_operands writes what is neither saved nor an output."""
     geometry = call.geometry
     count, n, m = geometry.chunks, geometry.chunk_writes, geometry.chunk_reads
     rows, hd = count * geometry.chunk, geometry.head_dim
@@ -50,69 +48,36 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
     def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=bank.device)
 
-    i32 = torch.int32
+    r = saved.records
     grad_dtype = torch.float32 if call.grad_bank_fp32 else bank.dtype
     return ChainOperands(
         grad=zero_rows_like(bank, grad_dtype),
         bank=bank,
         delta=saved.delta,
-        pd=new(rows, geometry.writes),
-        slots=new(rows, geometry.writes, dtype=i32),
+        pd=r.pd,
+        slots=r.slots,
         d_dv=new(rows, hd),
         dpd=new(slices, count * n),
         d_u=new(count, geometry.chunk, hd),
         x=saved.x,
         snap=saved.snapshot,
         scales=saved.scales,
-        beta=new(rows),
-        kpay=new(count, n, dtype=i32),
-        rec=new(count, n, 4, dtype=i32),
-        bpre=new(count, -(-n // 32) + 1, dtype=i32),
+        beta=r.beta,
+        rec=r.rec,
+        bpre=r.bpre,
         out_eff=new(slices, count * n),
         out_g=new(slices, count * n),
         gy=new(rows, hd),
-        qrec=new(count, m, 4, dtype=i32),
+        qrec=r.qrec,
         dq=new(slices, count * m),
-        cpe=new(count, n),
+        cpe=r.cpe,
     )
 
 
-def chunk_range(geometry: Geometry, segment: Segment) -> slice:
-    """The segment's chunks among all chunks."""
-    return slice(segment.first * geometry.streams, segment.last * geometry.streams)
-
-
-def chain_records(operands: ChainOperands, geometry: Geometry, segment: Segment) -> ChainRecords:
-    """The segment's part of what chunk_kernels.prepare_chunks writes."""
-    where = chunk_range(geometry, segment)
-    rows = slice(where.start * geometry.chunk, where.stop * geometry.chunk)
-    o = operands
-    return ChainRecords(
-        beta=o.beta[rows],
-        pd=o.pd[rows],
-        slots=o.slots[rows],
-        cpe=o.cpe[where],
-        kpay=o.kpay[where],
-        rec=o.rec[where],
-        bpre=o.bpre[where],
-        qrec=o.qrec[where],
-    )
-
-
-def fill_segment(
-    operands: ChainOperands,
-    inputs: Inputs,
-    saved: Saved,
-    grad_readings: Tensor,
-    geometry: Geometry,
-    segment: Segment,
-) -> ChunkEvents:
-    """Write a segment's records and d_u = QX^T gy; grad_readings is [P, T, hd]."""
-    where = chunk_range(geometry, segment)
-    records = chain_records(operands, geometry, segment)
-    order = saved.order[where]
-    chunks = prepare_chunks(inputs, geometry, segment, order, operands.bank.dtype, records)
-    gy = operands.gy.view(geometry.chunks, geometry.chunk, -1)[where]
-    stage_into(grad_readings, geometry, segment, gy)
-    torch.bmm(saved.qx[where].transpose(1, 2), gy, out=operands.d_u[where])
-    return chunks
+def fill_operands(
+    operands: ChainOperands, saved: Saved, grad_readings: Tensor, geometry: Geometry
+) -> None:
+    """Stage gy and write d_u = QX^T gy; grad_readings is [P, T, hd]."""
+    gy = operands.gy.view(geometry.chunks, geometry.chunk, -1)
+    stage_into(grad_readings, geometry, Segment(0, geometry.steps), gy)
+    torch.bmm(saved.qx.transpose(1, 2), gy, out=operands.d_u)

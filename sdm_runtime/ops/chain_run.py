@@ -39,7 +39,7 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
         o.snap,
         o.d_u,
         o.beta,
-        o.kpay,
+        None,  # the words of the records alone: no launch reads them
         o.rec,
         o.out_eff,
         o.out_g,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime import _core
+from sdm_runtime.ops.chain_records import ChainRecords
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import Inputs
 from sdm_runtime.ops.step_table import StepTable
@@ -26,19 +27,6 @@ class ChunkEvents(NamedTuple):
 
     events: Tensor  # f64 [N, E, 2]: log sum; bits of the f32 weight and of the event's word
     places: Tensor  # int32 [N, E]: where each staged event stands in that list
-
-
-class ChainRecords(NamedTuple):
-    """The step chain's operands that follow from the inputs; shapes as in ChainOperands."""
-
-    beta: Tensor
-    pd: Tensor
-    slots: Tensor
-    cpe: Tensor
-    kpay: Tensor
-    rec: Tensor
-    bpre: Tensor
-    qrec: Tensor
 
 
 class RowDots(NamedTuple):
@@ -93,19 +81,23 @@ def prepare_chunks(
     segment: Segment,
     order: Tensor,
     bank_dtype: torch.dtype,
-    chain: ChainRecords | None = None,
+    records: ChainRecords | None = None,
 ) -> ChunkEvents:
-    """Log sums and weights of a segment's events; with `chain`, the records of the step chain.
+    """Log sums and weights of a segment's events; with `records`, into them, and all of them.
 
     inputs as kernel_inputs gives them; order int32 [N, E]: each chunk's stable sort by slot.
     """
-    events = torch.empty((*order.shape, 2), dtype=torch.float64, device=order.device)
+    chain: dict[str, Tensor] | None = None
+    if records is None:
+        events = torch.empty((*order.shape, 2), dtype=torch.float64, device=order.device)
+    else:
+        chain = {k: x for k, x in records._asdict().items() if x is not None}
+        events = chain.pop("events")
     places = torch.empty_like(order)
     operands = {k: x for k, x in inputs._asdict().items() if k != "v"}
     operands |= {"order": order, "events": events, "places": places}
-    records = None if chain is None else chain._asdict()
     bf16 = bank_dtype == torch.bfloat16
-    _launch(_core.chunk_prepare, operands, records, geometry.chunk, segment.first, bf16)
+    _launch(_core.chunk_prepare, operands, chain, geometry.chunk, segment.first, bf16)
     return ChunkEvents(events, places)
 
 
@@ -158,7 +150,7 @@ def step_lists(
 
 
 def weight_gradients(
-    chunks: ChunkEvents,
+    events: Tensor,
     geometry: Geometry,
     segment: Segment,
     beta: Tensor,
@@ -169,10 +161,10 @@ def weight_gradients(
 ) -> None:
     """Write a segment's gradients of k_val, q_val and g; padding has none.
 
-    beta f32 [N*C] staged; d_m = d_u delta^T, of which -diag(beta) makes the gradient of A, and d_qk
-    = gy delta^T, f32 [N, C, C] (cells without a pair are not used). float64 inside.
+    events as prepare_chunks leaves them; beta f32 [N*C] staged; d_m = d_u delta^T, of which
+    -diag(beta) makes the gradient of A, and d_qk = gy delta^T, f32 [N, C, C] (cells without a pair
+    are not used). float64 inside.
     """
-    events = chunks.events
     operands = {"events": events, "beta": beta, "d_m": d_m, "d_qk": d_qk, **dots._asdict()}
     operands |= {"terms": torch.empty_like(events), "dk": out.k, "dq": out.q, "dg": out.g}
     if out.g.shape[2] < geometry.writes:

@@ -57,7 +57,7 @@ def _run_segment(
     # Who meets whom, and with which weights.
     given = kernel_inputs(inputs)
     order = event_order(given, geometry, segment)
-    chunks = prepare_chunks(given, geometry, segment, order, bank.dtype)
+    chunks = prepare_chunks(given, geometry, segment, order, bank.dtype, store.records(segment))
     a, qk = pair_matrices(chunks, geometry)
     beta = stage(inputs.beta, geometry, segment, torch.float32)
     x = unit_inverse(a, beta)
@@ -86,4 +86,4 @@ def _run_segment(
     for step, tokens in done.again.items():
         y[step * geometry.streams :][: geometry.streams] = tokens.readings
     unstage(y, readings, geometry, segment)
-    store.keep(segment, SegmentResults(a, x, qx, done.residuals, delta, order, done.again))
+    store.keep(segment, SegmentResults(a, x, qx, done.residuals, delta, done.again))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from sdm_runtime.ops.chain_records import ChainRecords, allocate_records, segment_records
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.quant import SnapshotFormat, encode
 from sdm_runtime.ops.step_table import StepTable, TableBuffers
@@ -14,15 +16,25 @@ from sdm_runtime.ops.token_step import TokenStep
 
 
 class Saved(NamedTuple):
-    """What a backward needs besides the inputs; N chunks, n = C*W writes each."""
+    """All that a backward needs besides the bank; N chunks, n = C*W writes each."""
 
     delta: Tensor  # [N*C, hd] f32
     innovation: Tensor  # [N*C, hd] f32: v minus the bank's answer at the token; delta = beta * it
     x: Tensor  # [N, C, C] f32
     qx: Tensor  # [N, C, C] f32
-    order: Tensor  # [N, C*(W+R)] int32, the timeline's sort
     snapshot: Tensor  # [N*n, columns], the written groups' rows before their step, densely numbered
     scales: Tensor | None  # [N*n] f32, quantized rows only
+    records: ChainRecords
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """One after another; from_tensors puts them together again."""
+        return (*self[:-1], *self.records)
+
+    @classmethod
+    def from_tensors(cls, tensors: Sequence[Any]) -> Saved:
+        """What tensors() took apart."""
+        delta, innovation, x, qx, snapshot, scales, *records = tensors
+        return cls(delta, innovation, x, qx, snapshot, scales, ChainRecords(*records))
 
 
 class SegmentResults(NamedTuple):
@@ -33,7 +45,6 @@ class SegmentResults(NamedTuple):
     qx: Tensor  # [G, C, C]
     residual: Tensor  # [G, C, hd]: v minus the answer of the bank before the chunk
     delta: Tensor  # [G, C, hd]
-    order: Tensor  # [G, C*(W+R)]
     again: dict[int, TokenStep]  # steps of the segment that were run token by token
 
 
@@ -42,6 +53,9 @@ class Store(Protocol):
 
     def table(self, segment: Segment) -> StepTable:
         """The step loop's table for a segment."""
+
+    def records(self, segment: Segment) -> ChainRecords | None:
+        """Where a segment's records go, if they are kept."""
 
     def keep(self, segment: Segment, results: SegmentResults) -> None:
         """Take a finished segment's results."""
@@ -60,6 +74,9 @@ class DropStore:
     def table(self, segment: Segment) -> StepTable:
         """The same buffers for every segment."""
         return self._buffers.table(0, 0)
+
+    def records(self, segment: Segment) -> None:
+        """No chain follows."""
 
     def keep(self, segment: Segment, results: SegmentResults) -> None:
         """Drop everything."""
@@ -82,8 +99,7 @@ class KeepStore:
         self._innovation = bank.new_empty((count, chunk, geometry.head_dim), dtype=f32)
         self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
         self._qx = torch.empty_like(self._x)
-        entries = geometry.chunk_writes + geometry.chunk_reads
-        self._order = bank.new_empty((count, entries), dtype=torch.int32)
+        self._records = allocate_records(bank, geometry)
         rows = 0 if form.exact else count * geometry.chunk_writes
         self._snapshot = bank.new_empty((rows, form.columns), dtype=form.dtype)
         self._scales = bank.new_empty(rows, dtype=f32) if form.scaled else None
@@ -92,13 +108,16 @@ class KeepStore:
         """The segment's part of the buffers of the whole call."""
         return self._buffers.table(segment.first, segment.first if self._form.exact else 0)
 
+    def records(self, segment: Segment) -> ChainRecords:
+        """The segment's part of the records of the whole call."""
+        return segment_records(self._records, self._geometry, segment)
+
     def keep(self, segment: Segment, results: SegmentResults) -> None:
         """Copy the segment's results to their place; encode its snapshot if it is narrower."""
         streams = self._geometry.streams
-        chunks = slice(segment.first * streams, segment.last * streams)
+        chunks = self._geometry.chunk_range(segment)
         self._x[chunks] = results.x
         self._qx[chunks] = results.qx
-        self._order[chunks] = results.order
         innovation = self._innovation[chunks]
         torch.baddbmm(results.residual, results.a, results.delta, alpha=-1, out=innovation)
         for step, tokens in results.again.items():
@@ -119,7 +138,7 @@ class KeepStore:
             innovation=self._innovation.flatten(0, 1),
             x=self._x,
             qx=self._qx,
-            order=self._order,
             snapshot=self._buffers.snapshots(self._geometry.steps) if exact else self._snapshot,
             scales=self._scales,
+            records=self._records,
         )

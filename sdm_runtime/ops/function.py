@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sdm_runtime.ops.backward import run_backward
+from sdm_runtime.ops.backward import forms_of, run_backward
 from sdm_runtime.ops.bank_lease import BankLease
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.forward import run_forward
@@ -48,9 +48,8 @@ class WriteRead(torch.autograd.Function):
             readings, saved = run_forward(lease.bank, inputs, call.geometry, call.form)
         lease.advanced()
         assert saved is not None
-        ctx.lease, ctx.call = lease, call
-        ctx.like_v = v.new_empty(0)  # of v, the backward needs the dtype alone
-        ctx.save_for_backward(k_idx, k_val, beta, g, q_idx, q_val, *saved)
+        ctx.lease, ctx.call, ctx.forms = lease, call, forms_of(inputs)
+        ctx.save_for_backward(*saved.tensors())
         return readings
 
     @staticmethod
@@ -59,12 +58,11 @@ class WriteRead(torch.autograd.Function):
         """Restore the bank; the gradients of memory, k_val, v, beta, g and q_val."""
         lease, call = ctx.lease, ctx.call
         lease.require_advanced()
-        k_idx, k_val, beta, g, q_idx, q_val, *rest = ctx.saved_tensors
+        saved = Saved.from_tensors(ctx.saved_tensors)
         # Unpacking may have run a checkpoint's forward again, on this very bank if it is shared.
         lease.require_advanced()
-        inputs = Inputs(k_idx, k_val, ctx.like_v, beta, g, q_idx, q_val)
         with torch.autocast(lease.bank.device.type, enabled=False):
-            grads = run_backward(lease, inputs, Saved(*rest), grad_readings, call)
+            grads = run_backward(lease, ctx.forms, saved, grad_readings, call)
         ordered = (
             grads.memory,
             None,

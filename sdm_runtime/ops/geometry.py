@@ -66,6 +66,10 @@ class Geometry:
         """The tokens of every stream that lie in the segment, ``[begin, end)``."""
         return segment.first * self.chunk, min(segment.last * self.chunk, self.tokens)
 
+    def chunk_range(self, segment: Segment) -> slice:
+        """The segment's chunks among all chunks."""
+        return slice(segment.first * self.streams, segment.last * self.streams)
+
     def segments(self, *, cuda: bool) -> Iterator[Segment]:
         """Cut the steps so that a segment's working memory stays bounded whatever T is."""
         entries = self.chunk_writes + self.chunk_reads

@@ -28,6 +28,7 @@ def sum_planes(operands: ChainOperands, geometry: Geometry) -> RowDots:
     )
     reduce(o.dpd, sums[0])
     reduce(o.out_eff, sums[1], factor=o.beta, negate=True, group=geometry.writes)
+    assert o.cpe is not None  # the forward keeps it where there are several planes
     reduce(o.out_g, sums[2], factor=o.cpe)
     reduce(o.dq, sums[3])
     return _by_chunk(sums, geometry)

@@ -288,7 +288,7 @@ class LoopOverBaddbmm:
             gwr = (o.grad, o.delta, o.pd, o.slots, o.d_dv, o.dpd)
             kernels.gx_gwr(*gwr, ti=ti, num_tokens=g.tokens, **chunk)
             probe.library_gemm(o.d_u[part], o.x[part], d_dv[part])
-            pa2 = (o.grad, o.bank, o.snap, o.d_u, o.beta, o.kpay, o.rec, o.out_eff, o.out_g)
+            pa2 = (o.grad, o.bank, o.snap, o.d_u, o.beta, None, o.rec, o.out_eff, o.out_g)
             kernels.gx_pa2(*pa2, ti=ti, num_writes=g.writes, bpre=o.bpre, scales=o.scales, **chunk)
             kernels.gx_gds(o.grad, o.bank, o.gy, o.qrec, o.dq, ti=ti, num_reads=g.reads, **chunk)
 

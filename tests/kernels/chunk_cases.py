@@ -92,14 +92,13 @@ def prepare_outputs(case: ChunkCase) -> Tensors:
 
 
 def chain_outputs(case: ChunkCase) -> Tensors:
-    """What chunk_prepare writes for the step chain."""
+    """What chunk_prepare writes for the step chain; the events are apart."""
     n, rows, writes = case.chunks, case.chunks * case.C, case.C * case.W
     return {
         "beta": poisoned((rows,), F32),
         "pd": poisoned((rows, case.W), F32),
         "slots": poisoned((rows, case.W), I32),
         "cpe": poisoned((rows, case.W), F32),
-        "kpay": poisoned((n, writes), I32),
         "rec": poisoned((n, writes, 4), I32),
         "bpre": poisoned((n, -(-writes // 32) + 1), I32),
         "qrec": poisoned((n, case.C * case.R, 4), I32),

@@ -18,9 +18,11 @@ from chunk_cases import (
     gradient_inputs,
     gradient_outputs,
     poisoned,
+    prepare_outputs,
 )
 
 from sdm_runtime.ops import chunk_kernels
+from sdm_runtime.ops.chain_records import ChainRecords
 from sdm_runtime.ops.event_order import event_order
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import Inputs
@@ -39,15 +41,30 @@ def prepare(case: ChunkCase, inputs: dict, order: torch.Tensor | None = None):
     geometry, segment = sizes(case)
     order = chunk_order(case, inputs) if order is None else order
     chain = chain_outputs(case)
+    out = prepare_outputs(case)
     events = chunk_kernels.prepare_chunks(
         Inputs(**inputs, v=torch.empty(0)),
         geometry,
         segment,
         order,
         BF16 if case.bf16_weights else F32,
-        chunk_kernels.ChainRecords(**chain),
+        ChainRecords(events=out["events"], **chain),
     )
     return events, chain
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_staged_factors_may_be_left_out(name: str) -> None:
+    case = CASES[name]
+    inputs, order = chunk_inputs(case), chunk_order(case, chunk_inputs(case))
+    events, chain = prepare(case, inputs, order)
+    without = {**chain_outputs(case), "events": prepare_outputs(case)["events"], "cpe": None}
+    given = Inputs(**inputs, v=torch.empty(0)), *sizes(case), order
+    dtype = BF16 if case.bf16_weights else F32
+    chunk_kernels.prepare_chunks(*given, dtype, ChainRecords(**without))
+    wanted = {**chain, "events": events.events}
+    for key in wanted.keys() - {"cpe"}:
+        assert torch.equal(without[key].view(torch.uint8), wanted[key].view(torch.uint8)), key
 
 
 def close(given: torch.Tensor, exact: torch.Tensor, limit: float = 3e-7) -> bool:
@@ -88,8 +105,7 @@ def test_records(name: str) -> None:
     for n in range(case.chunks):
         of = reference.chunk(case, inputs, n)
         words, opens = expected_words(of.writes, case, case.W)
-        assert bits(chain["kpay"][n]) == [w for _, w in words]
-        assert torch.equal(chain["rec"][n, :, 0], chain["kpay"][n])
+        assert bits(chain["rec"][n, :, 0]) == [w for _, w in words]
         counts = [sum(opens[: 32 * b]) for b in range(-(-len(opens) // 32) + 1)]
         assert chain["bpre"][n].tolist() == counts
         read_words, _ = expected_words(of.reads, case, case.R)
@@ -159,7 +175,7 @@ def test_gradients(name: str) -> None:
     for n, of in enumerate(chunks):
         shared_totals(case, of, given["d_total"][n * case.C : (n + 1) * case.C])
     chunk_kernels.weight_gradients(
-        events,
+        events.events,
         geometry,
         segment,
         chain["beta"],
@@ -250,14 +266,14 @@ def test_records_as_recorded(name: str) -> None:
             "k_val": torch.ones(k_idx.shape),
         }
         _, chain = prepare(case, inputs | {"q_val": ones, "beta": ones, "g": -ones})
-        assert torch.equal(chain["kpay"][0], kpay[n])
+        assert torch.equal(chain["rec"][0, :, 0], kpay[n])
         assert torch.equal(chain["bpre"][0], bpre[n])
 
 
 def test_the_distance_saturates() -> None:
     case = ChunkCase(P=1, T=32, C=32, W=256, R=1, S=1, repeats=True)
     _, chain = prepare(case, chunk_inputs(case))
-    words = bits(chain["kpay"])
+    words = bits(chain["rec"][..., 0])
     distance = [(w >> 18) & 4095 for w in words]
     assert distance[:4096] == list(range(4096))
     assert set(distance[4096:]) == {4095}

@@ -85,6 +85,7 @@ BAD = {
         ("beta", lambda t: t[:-1], ValueError, "float32 [16], got float32 [15]"),
         ("kpay", narrow, ValueError, "int32 [4, 12], got int32 [4, 11]"),
         ("kpay", torch.Tensor.long, TypeError, "int32 [4, 12], got int64"),
+        ("kpay", None, None, ""),
         ("rec", narrow, ValueError, "int32 [N, 12, 4], got int32 [4, 12, 3]"),
         ("rec", torch.Tensor.float, TypeError, "int32 [N, 12, 4], got float32"),
         (

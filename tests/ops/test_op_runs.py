@@ -135,12 +135,12 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(qu
         operands = chain_operands.allocate_operands(memory, saved, call_, 2)
         planes = (operands.dpd, operands.out_eff, operands.out_g, operands.dq)
         dots = chunk_kernels.RowDots(*(x[0].view(geometry.chunks, -1) for x in planes))
-        out = backward.allocate_gradients(inputs, geometry)
+        out = backward.allocate_gradients(backward.forms_of(inputs), geometry, memory.device)
         (segment,) = geometry.segments(cuda=False)
         with _Calls() as calls:
-            chunks = chain_operands.fill_segment(operands, inputs, saved, gy, geometry, segment)
-            backward_terms.segment_gradients(segment, chunks, dots, operands, saved, geometry, out)
-    assert launches == ["chunk_prepare", "chunk_gradients", "token_gradients"]
+            chain_operands.fill_operands(operands, saved, gy, geometry)
+            backward_terms.segment_gradients(segment, dots, operands, saved, geometry, out)
+    assert launches == ["chunk_gradients", "token_gradients"]
     assert sum(calls.count.values()) <= 4, calls.count
 
 

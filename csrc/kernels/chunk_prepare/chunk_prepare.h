@@ -10,14 +10,13 @@ namespace sdm {
 // The operands of the step chain that follow from the inputs. N = steps * P chunks, which may be
 // some of the call's; n = C*W.
 struct ChainRecordRefs {
-  TensorRef beta;   // float32 [N*C]
-  TensorRef pd;     // float32 [N*C, W]
-  TensorRef slots;  // int32 [N*C, W]
-  TensorRef cpe;    // float32 [N, n]
-  TensorRef kpay;   // int32 [N, n]
-  TensorRef rec;    // int32 [N, n, 4]
-  TensorRef bpre;   // int32 [N, ceil(n/32) + 1]
-  TensorRef qrec;   // int32 [N, C*R, 4]
+  TensorRef beta;                // float32 [N*C]
+  TensorRef pd;                  // float32 [N*C, W]
+  TensorRef slots;               // int32 [N*C, W]
+  std::optional<TensorRef> cpe;  // float32 [N, n]; rec has the same factors, sorted
+  TensorRef rec;                 // int32 [N, n, 4]
+  TensorRef bpre;                // int32 [N, ceil(n/32) + 1]
+  TensorRef qrec;                // int32 [N, C*R, 4]
 };
 
 struct ChunkPrepareArgs {

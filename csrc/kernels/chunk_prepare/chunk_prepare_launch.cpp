@@ -18,16 +18,16 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(ChunkPrepareParams, order),        SDM_FIELD(ChunkPrepareParams, events),
     SDM_FIELD(ChunkPrepareParams, places),       SDM_FIELD(ChunkPrepareParams, beta_rows),
     SDM_FIELD(ChunkPrepareParams, pd),           SDM_FIELD(ChunkPrepareParams, slots),
-    SDM_FIELD(ChunkPrepareParams, cpe),          SDM_FIELD(ChunkPrepareParams, kpay),
-    SDM_FIELD(ChunkPrepareParams, records),      SDM_FIELD(ChunkPrepareParams, bpre),
-    SDM_FIELD(ChunkPrepareParams, read_records), SDM_FIELD(ChunkPrepareParams, num_tokens),
-    SDM_FIELD(ChunkPrepareParams, first_step),   SDM_FIELD(ChunkPrepareParams, num_chunks),
-    SDM_FIELD(ChunkPrepareParams, num_parallel), SDM_FIELD(ChunkPrepareParams, chunk_size),
-    SDM_FIELD(ChunkPrepareParams, num_writes),   SDM_FIELD(ChunkPrepareParams, num_reads),
-    SDM_FIELD(ChunkPrepareParams, num_gates),    SDM_FIELD(ChunkPrepareParams, wide_k_idx),
-    SDM_FIELD(ChunkPrepareParams, wide_q_idx),   SDM_FIELD(ChunkPrepareParams, k_val_type),
-    SDM_FIELD(ChunkPrepareParams, q_val_type),   SDM_FIELD(ChunkPrepareParams, beta_type),
-    SDM_FIELD(ChunkPrepareParams, g_type),       SDM_FIELD(ChunkPrepareParams, bf16_weights),
+    SDM_FIELD(ChunkPrepareParams, cpe),          SDM_FIELD(ChunkPrepareParams, records),
+    SDM_FIELD(ChunkPrepareParams, bpre),         SDM_FIELD(ChunkPrepareParams, read_records),
+    SDM_FIELD(ChunkPrepareParams, num_tokens),   SDM_FIELD(ChunkPrepareParams, first_step),
+    SDM_FIELD(ChunkPrepareParams, num_chunks),   SDM_FIELD(ChunkPrepareParams, num_parallel),
+    SDM_FIELD(ChunkPrepareParams, chunk_size),   SDM_FIELD(ChunkPrepareParams, num_writes),
+    SDM_FIELD(ChunkPrepareParams, num_reads),    SDM_FIELD(ChunkPrepareParams, num_gates),
+    SDM_FIELD(ChunkPrepareParams, wide_k_idx),   SDM_FIELD(ChunkPrepareParams, wide_q_idx),
+    SDM_FIELD(ChunkPrepareParams, k_val_type),   SDM_FIELD(ChunkPrepareParams, q_val_type),
+    SDM_FIELD(ChunkPrepareParams, beta_type),    SDM_FIELD(ChunkPrepareParams, g_type),
+    SDM_FIELD(ChunkPrepareParams, bf16_weights),
 };
 
 void run_host(const void* params) {
@@ -74,8 +74,7 @@ void fill_chain(ChunkPrepareParams& params, const ChainRecordRefs& chain, int64_
   expect_numel(kName, "beta_rows", chain.beta, Dtype::kFloat32, rows);
   expect_tensor(kName, "pd", chain.pd, Dtype::kFloat32, {rows, w});
   expect_tensor(kName, "slots", chain.slots, Dtype::kInt32, {rows, w});
-  expect_numel(kName, "cpe", chain.cpe, Dtype::kFloat32, rows * w);
-  expect_tensor(kName, "kpay", chain.kpay, Dtype::kInt32, {chunks, n});
+  if (chain.cpe) expect_numel(kName, "cpe", *chain.cpe, Dtype::kFloat32, rows * w);
   expect_records(kName, "rec", chain.rec, n);
   expect_numel(kName, "rec", chain.rec, Dtype::kInt32, 4 * chunks * n);
   expect_tensor(kName, "bpre", chain.bpre, Dtype::kInt32, {chunks, (n + 31) / 32 + 1});
@@ -84,8 +83,7 @@ void fill_chain(ChunkPrepareParams& params, const ChainRecordRefs& chain, int64_
   params.beta_rows = static_cast<float*>(chain.beta.data);
   params.pd = static_cast<float*>(chain.pd.data);
   params.slots = static_cast<int32_t*>(chain.slots.data);
-  params.cpe = static_cast<float*>(chain.cpe.data);
-  params.kpay = static_cast<int32_t*>(chain.kpay.data);
+  params.cpe = chain.cpe ? static_cast<float*>(chain.cpe->data) : nullptr;
   params.records = static_cast<Record*>(chain.rec.data);
   params.bpre = static_cast<int32_t*>(chain.bpre.data);
   params.read_records = static_cast<Record*>(chain.qrec.data);
@@ -102,8 +100,8 @@ void check_devices(const plancap::Target& target, const ChunkPrepareArgs& args) 
   if (!args.chain) return;
   const ChainRecordRefs& chain = *args.chain;
   expect("beta_rows", chain.beta), expect("pd", chain.pd), expect("slots", chain.slots);
-  expect("cpe", chain.cpe), expect("kpay", chain.kpay), expect("rec", chain.rec);
-  expect("bpre", chain.bpre), expect("qrec", chain.qrec);
+  if (chain.cpe) expect("cpe", *chain.cpe);
+  expect("rec", chain.rec), expect("bpre", chain.bpre), expect("qrec", chain.qrec);
 }
 
 }  // namespace

@@ -116,9 +116,8 @@ class ChunkPrepare {
     const float keff = times(event.weight, static_cast<float>(::exp(event.log)));
     params_.pd[at] = times(event.weight, static_cast<float>(decay(group.total, event.log)));
     params_.slots[at] = bank_row;
-    params_.cpe[at] = total;
+    if (params_.cpe != nullptr) params_.cpe[at] = total;
     const int64_t sorted = chunk_ * inputs_.shape().writes() + rank;
-    params_.kpay[sorted] = static_cast<int32_t>(word);
     const float scale = padding ? 0.0f : times(-inputs_.beta(token), keff);
     params_.records[sorted] = {word, bank_row, scale, total};
   }

@@ -17,12 +17,12 @@ struct ChunkPrepareParams {
   // For the pairs.
   ChunkEvent* events;  // [N, E], sorted
   int32_t* places;     // [N, E]: where each staged event stands in that list
-  // For the step chain; all null where no chain follows. Staged, or sorted (kpay .. read_records).
+  // For the step chain; all null where no chain follows. Staged, or sorted (records ..
+  // read_records).
   float* beta_rows;      // [N*C]
   float* pd;             // [N*C, W]
   int32_t* slots;        // [N*C, W]
-  float* cpe;            // [N*C, W]
-  int32_t* kpay;         // [N, n]
+  float* cpe;            // [N*C, W]; may be null
   Record* records;       // [N, n]
   int32_t* bpre;         // [N, ceil(n/32) + 1]
   Record* read_records;  // [N, C*R]

@@ -13,11 +13,11 @@ struct GxPa2Args {
   TensorRef snap;     // [..., hd] bfloat16, float32 or e4m3 bytes; [..., hd/2] uint8 for int4
   TensorRef d_u;      // float32 [N*C, hd] or [N, C, hd]
   TensorRef beta;     // float32 [N*C]
-  TensorRef kpay;     // int32 [N, C*W]: the words of rec alone; checked, not read
   TensorRef rec;      // int32 [N, C*W, 4], sorted write records
   TensorRef out_eff;  // float32 [num_slices, N*C*W], out; one slice: any shape
   TensorRef out_g;    // the same
-  std::optional<TensorRef> bpre;          // int32 [N, ceil(C*W/32)+1]: the dense snapshot layout
+  std::optional<TensorRef> kpay;  // int32 [N, C*W]: the words of rec alone; checked, not read
+  std::optional<TensorRef> bpre;  // int32 [N, ceil(C*W/32)+1]: the dense snapshot layout
   std::optional<int64_t> snap_step_rows;  // rows of a step in the per-entry layout
   std::optional<TensorRef> scales;        // float32, one per snapshot row, for quantized rows
   int64_t num_parallel = 0;

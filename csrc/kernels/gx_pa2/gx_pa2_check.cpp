@@ -73,10 +73,10 @@ void check_devices(const plancap::Target& target, const GxPa2Args& args) {
   expect_device(kName, "snap", args.snap, target.device);
   expect_device(kName, "d_u", args.d_u, target.device);
   expect_device(kName, "beta", args.beta, target.device);
-  expect_device(kName, "kpay", args.kpay, target.device);
   expect_device(kName, "rec", args.rec, target.device);
   expect_device(kName, "out_eff", args.out_eff, target.device);
   expect_device(kName, "out_g", args.out_g, target.device);
+  if (args.kpay) expect_device(kName, "kpay", *args.kpay, target.device);
   if (args.bpre) expect_device(kName, "bpre", *args.bpre, target.device);
   if (args.scales) expect_device(kName, "scales", *args.scales, target.device);
 }
@@ -94,7 +94,7 @@ GxPa2Sizes check_gx_pa2(const plancap::Target& target, const GxPa2Args& args) {
   expect_records(kName, "rec", args.rec, entries);
   const int64_t n = args.rec.shape[0];
   expect_num_parallel(kName, n, args.num_parallel);
-  expect_tensor(kName, "kpay", args.kpay, Dtype::kInt32, {n, entries});
+  if (args.kpay) expect_tensor(kName, "kpay", *args.kpay, Dtype::kInt32, {n, entries});
   expect_token_rows(kName, "d_u", args.d_u, n, args.chunk_size, hd);
   expect_tensor(kName, "beta", args.beta, Dtype::kFloat32, {n * args.chunk_size});
   expect_planes(kName, "out_eff", args.out_eff, hd, n * entries);
