@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 from gpu import NEEDS_GPU
 
-pytestmark = NEEDS_GPU
+# The driver compiles every kernel family's PTX on its first load: minutes, where no cache has it.
+pytestmark = [*NEEDS_GPU, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).resolve().parent
 
 
 def run_tests(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    environment = os.environ | {"SDM_DEVICE_PROFILE": "a100"}
+    command += ["--timeout=900"]
+    # The driver's cache of compiled PTX at its largest: no family pushes another one out.
+    environment = os.environ | {"SDM_DEVICE_PROFILE": "a100", "CUDA_CACHE_MAXSIZE": str(2**32 - 1)}
     return subprocess.run(
         command, cwd=HERE.parents[1], env=environment, capture_output=True, text=True, check=False
     )
