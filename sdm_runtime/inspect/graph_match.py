@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from sdm_runtime.inspect.graph_model import CapturedGraph, GraphNode
 from sdm_runtime.inspect.model import ChainModel, PlanModel
@@ -66,6 +67,7 @@ def match(graph: CapturedGraph, chain: ChainModel) -> Match:
 
     Library steps are left out: which kernels a library launches is its own affair. Addresses are
     not compared with the file, which has none: an operand must be at one address in all of a run.
+    Between runs, a stretch of launches of one kernel alone belongs to another chain that shares it.
     """
     launches = [
         Launch(step, index, plan)
@@ -91,12 +93,31 @@ class _Matcher:
         self._next = 0  # the launch that comes next
 
     def match(self, nodes: list[int]) -> Match:
-        for node in nodes:
-            self._take(node)
+        position = 0
+        while position < len(nodes):
+            if not self._current:
+                position += self._of_another_chain(nodes[position:])
+            if position < len(nodes):
+                self._take(nodes[position])
+            position += 1
         if self._current:
             self._missing(self._next, len(self._launches))
             self._finish(complete=False)
         return Match(tuple(self._runs), tuple(self._differences))
+
+    def _of_another_chain(self, nodes: list[int]) -> int:
+        """How many nodes, from the first, come before a run (or behind the last) and are of none.
+
+        One kernel's launches alone, up to the chain's first launch or the graph's end.
+        """
+        first = self._launches[0]
+        name = self._graph.nodes[nodes[0]].name
+        if name == first.plan.entry:
+            return 0
+        count = sum(1 for _ in takewhile(lambda node: self._graph.nodes[node].name == name, nodes))
+        at_end = count == len(nodes)
+        begins = bool(self._runs) if at_end else not self._wrong(nodes[count], first)
+        return count if begins else 0
 
     def _take(self, node: int) -> None:
         """Match a node with the next launch, or with a later one, or with none."""

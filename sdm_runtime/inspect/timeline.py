@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 _FORMAT, _VERSION = "sdm-trace", 1
+_CLOCK_TICK_US = 1e-3  # clocks count nanoseconds; less is a rounding of the microseconds
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def overlap(trace: Trace) -> Overlap:
     early, shared, idle, busy_until = 0, 0.0, 0.0, -math.inf
     for index, kernel in enumerate(trace.kernels):
         if index:
-            early += kernel.start_us < busy_until
+            early += kernel.start_us < busy_until - _CLOCK_TICK_US / 2
             shared += max(min(busy_until, kernel.end_us) - kernel.start_us, 0.0)
             idle += max(kernel.start_us - busy_until, 0.0)
         busy_until = max(busy_until, kernel.end_us)

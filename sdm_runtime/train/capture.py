@@ -5,26 +5,35 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
 from sdm_runtime.train.loop import Step
 
+if TYPE_CHECKING:
+    from sdm_runtime.graphs import CapturedStep
+
 
 def captured(
-    step: Step, model: nn.Module, optimizer: torch.optim.Optimizer, operands: tuple[Tensor, ...]
-) -> Step:
+    step: Step,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    operands: tuple[Tensor, ...],
+    *,
+    keep_graph: bool = False,
+) -> CapturedStep:
     """Return the step captured over ``operands``; call it with others of the same shapes.
 
     Capturing runs the step a few times to warm up. The model and the optimizer are put back
-    afterwards, so that a captured run has the losses of an uncaptured one.
+    afterwards, so that a captured run has the losses of an uncaptured one. ``keep_graph`` is for
+    ``sdm_runtime.inspect.graph(captured_step.graph, chain)``.
     """
     graphs = importlib.import_module("sdm_runtime.graphs")
     with put_back(model, optimizer):
-        replay = graphs.capture_step(step, *operands)
-    return cast(Step, replay)
+        replay = graphs.capture_step(step, *operands, keep_graph=keep_graph)
+    return cast("CapturedStep", replay)
 
 
 @contextmanager

@@ -45,6 +45,35 @@ def test_a_chain_among_other_kernels_and_twice():
     assert {run.programmatic_edges for run in found.runs} == {18}
 
 
+def _with_gemms_around(graph, gemms):
+    """The graph with some of its gx_gemm nodes once more before it and behind it, as a forward's.
+
+    A training step's forward has a chain of its own, which shares the kernel.
+    """
+    ours = [node for node in graph.nodes if node.name == CHAIN.plans[1].entry][:gemms]
+    before, between = len(ours), len(graph.nodes)
+    shifted = [replace(e, before=e.before + before, after=e.after + before) for e in graph.edges]
+    last = before + between
+    edges = [GraphEdge(i - 1, i) for i in range(1, last + before) if i <= before or i >= last]
+    return CapturedGraph((*ours, *graph.nodes, *ours), (*shifted, *edges))
+
+
+@pytest.mark.parametrize("gemms", [1, STEPS])
+def test_launches_of_another_chain_that_shares_a_kernel(gemms):
+    found = match(_with_gemms_around(captured(CHAIN), gemms), CHAIN)
+    assert found.differences == ()
+    (run,) = found.runs
+    assert [entry.node for entry in run.matched] == list(range(gemms, gemms + 4 * STEPS))
+
+
+def test_a_broken_run_is_not_taken_for_another_chain():
+    missing = (STEPS - 1, 0)  # the first launch: gx_gwr of the last step
+    found = match(captured(CHAIN, without=missing), CHAIN)
+    assert found.differences == (f"step {STEPS - 1} plan 0 (gx_gwr) has no node",)
+    found = match(_with_gemms_around(captured(CHAIN, pdl_off="gx_pa2"), STEPS), CHAIN)
+    assert [difference.split(":")[0] for difference in found.differences] == ["gx_pa2"]
+
+
 def test_pdl_off_for_one_kernel_is_reported_as_exactly_that():
     found = match(captured(CHAIN, pdl_off="gx_pa2"), CHAIN)
     assert len(found.differences) == 1

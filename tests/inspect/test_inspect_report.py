@@ -4,6 +4,7 @@ import html.parser
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 
 import inspect_cases as cases
 import pytest
@@ -167,6 +168,25 @@ def test_times_and_overlap():
     assert follow.idle_us == 0
     apart = make_trace("cuda", [KernelTime("k", 12.0 * i, 10.0) for i in range(5)])
     assert (overlap(apart).early, overlap(apart).idle_us) == (0, pytest.approx(8))
+
+
+def test_following_at_once_is_no_overlap():
+    # 0.1 us each: end and next start differ by a rounding.
+    ticks = make_trace("host", [KernelTime("k", i / 10, 0.1) for i in range(1000)])
+    assert any(b.start_us < a.end_us for a, b in pairwise(ticks.kernels))
+    assert overlap(ticks).early == 0
+    assert (
+        overlap(make_trace("host", [KernelTime("k", i / 10, 0.102) for i in range(9)])).early == 8
+    )
+
+
+@pytest.mark.parametrize(
+    ("span_us", "last"), [(12.5, "12.5 us"), (999.5, "999.5 us"), (513_438.5, "513.4 ms")]
+)
+def test_the_axis_has_readable_numbers(span_us, last):
+    section = str(time_section(make_trace("host", [KernelTime("k", 0.0, span_us)]), 1))
+    assert f">{last}</text>" in section
+    assert "e+" not in section
 
 
 def test_a_long_trace_stays_small():

@@ -22,7 +22,7 @@ def snapshot(trainer) -> list[torch.Tensor]:
 def test_warming_up_does_not_change_the_losses(new_small_trainer, monkeypatch) -> None:
     calls = []
 
-    def capture_step(fn, *operands, warmup: int = 3):
+    def capture_step(fn, *operands, warmup: int = 3, keep_graph: bool = False):
         for _ in range(warmup):
             calls.append(float(fn(*operands)))
         return fn
@@ -53,8 +53,10 @@ def test_put_back_restores_what_was_there(new_small_trainer) -> None:
 
 def test_captured_is_what_capture_step_returns(new_small_trainer, monkeypatch) -> None:
     stand_in = types.ModuleType("sdm_runtime.graphs")
-    stand_in.capture_step = lambda fn, *operands: "replay"
+    stand_in.capture_step = lambda fn, *operands, keep_graph: ("replay", keep_graph)
     monkeypatch.setitem(sys.modules, "sdm_runtime.graphs", stand_in)
     trainer = new_small_trainer()
     operands = trainer._operands(trainer.task.next_batch())
-    assert captured(lambda *_: None, trainer.model, trainer.optimizer, operands) == "replay"
+    inputs = (lambda *_: None, trainer.model, trainer.optimizer, operands)
+    assert captured(*inputs) == ("replay", False)
+    assert captured(*inputs, keep_graph=True) == ("replay", True)

@@ -10,6 +10,7 @@ _LEFT, _WIDTH, _LANE, _TOP = 168, 820, 28, 8  # pixels
 _COLOURS = 8  # classes k0 .. k7
 _MOST_DRAWN = 6000  # rectangles; beyond, neighbours are drawn as one
 _CLOSE_UP_STEPS = 3
+_UNITS = (("us", 1.0), ("ms", 1e3), ("s", 1e6))  # of the axis, in microseconds
 
 
 def time_section(trace: Trace, launches_a_step: int) -> Markup:
@@ -118,11 +119,15 @@ def _lane(name: str, row: int) -> Markup:
 
 
 def _axis(span: float, y: float) -> Markup:
+    unit, each = next((u, n) for u, n in _UNITS if span < 1000 * n or u == "s")
     marks = []
     for i in range(5):
         x = _LEFT + i / 4 * _WIDTH
         marks.append(element("line", x1=x, y1=_TOP, x2=x, y2=y + 5, class_="grid"))
-        marks.append(element("text", f"{span * i / 4:,.4g} us", x=x, y=y + 20, class_="tick"))
+        label = f"{span * i / 4 / each:,.4g} {unit}"
+        marks.append(
+            element("text", label, x=x, y=y + 20, class_="tick last" if i == 4 else "tick")
+        )
     return join(*marks)
 
 

@@ -1,0 +1,156 @@
+"""Where a training step of `sdm-train` spends its time on the CPU.
+
+    python tools/bench/train_profile.py [--task text|recall] [--steps 10] [--threads N] [--out p.json]
+
+Steps of a run with the task's default settings, under torch's profiler after a warm-up. Every
+event's own time goes to one part: what the innermost range around it says, or else its name. The
+parts that issue 3 of the host backend bounds are the matmuls of the model, the step kernels and the
+optimizer; all others together are the last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import platform
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from sdm_runtime.chain import StepChain
+from sdm_runtime.ops import chunk_kernels
+from sdm_runtime.train import loop
+from sdm_runtime.train.config import DEFAULTS, RunConfig
+from sdm_runtime.train.data import load_corpus, standard_library_files
+from sdm_runtime.train.distributed import World
+from sdm_runtime.train.model import ByteModel
+from sdm_runtime.train.progress import SilentProgress
+from sdm_runtime.train.recall import RecallTask
+from sdm_runtime.train.text import TextTask
+
+STEP = "training step"
+MATMULS, STEP_KERNELS, OPTIMIZER = "model's matmuls", "step kernels", "optimizer"
+COUNTED = (MATMULS, STEP_KERNELS, OPTIMIZER)
+CHUNK_KERNELS, OPERATION = "chunk kernels", "operation, other"
+SELECTION, REST = "slot selection", "other"
+MATMUL_NAMES = ("mm", "addmm", "bmm", "baddbmm", "conv", "slow_conv", "mkldnn", "_slow_conv")
+# Ranges that the profiler already has.
+RANGES = {
+    "WriteRead": OPERATION,
+    "WriteReadBackward": OPERATION,
+    "_ProductKeyTopK": SELECTION,
+    "_ProductKeyTopKBackward": SELECTION,
+    "Optimizer.step": OPTIMIZER,
+    "Optimizer.zero_grad": OPTIMIZER,
+}
+
+
+def ranged(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with record_function(part):
+            return function(*args, **kwargs)
+
+    return run
+
+
+def add_ranges() -> None:
+    """Give the calls that torch's profiler cannot see into a range."""
+    for name in ("run", "run_step"):
+        if hasattr(StepChain, name):
+            setattr(StepChain, name, ranged(STEP_KERNELS, getattr(StepChain, name)))
+    chunk_kernels._launch = ranged(CHUNK_KERNELS, chunk_kernels._launch)
+    loop.nn.utils.clip_grad_norm_ = ranged(OPTIMIZER, loop.nn.utils.clip_grad_norm_)
+
+
+def part_of(event: FunctionEvent) -> str:
+    """The part that an event's own time belongs to."""
+    own = event.name.removeprefix("aten::")
+    at: FunctionEvent | None = event
+    while at is not None:
+        name = at.name.split("#")[0].removeprefix("autograd::engine::evaluate_function: ")
+        if name in (STEP_KERNELS, CHUNK_KERNELS, OPTIMIZER):
+            return name
+        if name in RANGES:
+            return RANGES[name]
+        at = at.cpu_parent
+    is_matmul = event.name.startswith("aten::") and own.startswith(MATMUL_NAMES)
+    return MATMULS if is_matmul else REST
+
+
+def measure(trainer: loop.Trainer, warmup: int, steps: int) -> tuple[Counter, Counter, float]:
+    """Microseconds a step by part, by name within the parts that are not counted, and in all."""
+    progress = SilentProgress()
+    trainer.run(warmup, progress)
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for step in range(warmup, warmup + steps):
+            with record_function(STEP):
+                trainer.run(step + 1, progress)
+    parts: Counter = Counter()
+    names: Counter = Counter()
+    total = 0.0
+    for event in profiler.events():
+        if event.name == STEP:
+            total += event.cpu_time_total / steps
+        if not inside_step(event):
+            continue
+        part = part_of(event)
+        own = event.self_cpu_time_total / steps
+        parts[part] += own
+        if part not in COUNTED:
+            names[part, event.name] += own
+    return parts, names, total
+
+
+def inside_step(event: FunctionEvent) -> bool:
+    at: FunctionEvent | None = event
+    while at is not None and at.name != STEP:
+        at = at.cpu_parent
+    return at is not None
+
+
+def make_trainer(config: RunConfig) -> loop.Trainer:
+    torch.manual_seed(config.seed)
+    if config.task == "text":
+        corpus = load_corpus(standard_library_files(), config.validation_fraction)
+        task: loop.Task = TextTask(corpus, config)
+    else:
+        task = RecallTask(config)
+    return loop.Trainer(config, ByteModel(config.model), task, World(0, 1, torch.device("cpu")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--task", choices=sorted(DEFAULTS), default="text")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    # No evaluation on the way: it is no part of a step.
+    config = DEFAULTS[options.task].replaced({"eval_every": 10**9})
+    add_ranges()
+    parts, names, total = measure(make_trainer(config), options.warmup, options.steps)
+
+    print(f"{total / 1e3:.1f} ms a step on {options.threads} threads, torch {torch.__version__}")
+    for part, own in parts.most_common():
+        print(f"{own / total:7.1%} {own / 1e3:8.2f} ms  {part}")
+        for (_, name), inner in [x for x in names.most_common() if x[0][0] == part][:8]:
+            print(f"        {inner / 1e3:8.2f} ms    {name}")
+    outside = 1 - sum(parts[part] for part in COUNTED) / total
+    print(f"{outside:7.1%} outside the {', the '.join(COUNTED)}")
+    if options.out:
+        content = {"machine": platform.processor(), "threads": options.threads, "total_us": total}
+        content |= {"torch": torch.__version__, "parts_us": dict(parts), "outside": outside}
+        options.out.write_text(json.dumps(content, indent=1))
+
+
+if __name__ == "__main__":
+    main()
