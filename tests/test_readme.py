@@ -51,6 +51,22 @@ def test_example_runs(tmp_path: Path) -> None:
     assert done.stdout.split()[-1] == "16"
 
 
+def test_plans_look_as_shown(tmp_path: Path) -> None:
+    (example,) = blocks("python")
+    keep = "from sdm_runtime.dispatch import keep_last_chain, last_chain\nkeep_last_chain()\n"
+    done = run(["-c", f"{keep}{example}last_chain().save('example.chain')"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    (console,) = blocks("console")
+    shown = re.findall(r"^\$ sdm-plan (.*)\n((?:(?!\$ ).*\n)*)", console, re.M)
+    assert len(shown) == console.count("$ ")
+    for command, wanted in shown:
+        done = run(["-m", "sdm_runtime.inspect", *shlex.split(command)], tmp_path)
+        assert done.returncode == 0, done.stderr
+        printed = "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
+        pattern = re.escape(wanted).replace(r"\.\.\." + "\\\n", r"(?:.*\n)*")
+        assert re.fullmatch(pattern, printed), printed
+
+
 def test_commands_are_known() -> None:
     found = {words[0] for words in commands()}
     assert (
