@@ -23,7 +23,7 @@ _EXPORTS = {
     "last_dispatch": "dispatch",
     "sdm_write_read": "ops",
 }
-_SUBMODULES = ("graphs", "inspect", "kernels", "qualify", "train")
+_SUBMODULES = ("graphs", "inspect", "instruments", "kernels", "qualify", "train")
 
 __all__ = [*_EXPORTS, *_SUBMODULES]
 

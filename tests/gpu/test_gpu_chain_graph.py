@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpu_cases import SHAPES, SMALL, Case
 
-from sdm_runtime import PlanError, StepChain, kernels
+from sdm_runtime import PlanError, StepChain, instruments, kernels
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"hd{shape.hd}")
@@ -68,18 +68,16 @@ def test_a_graph_takes_no_more_memory_than_it_says():
 
 
 def test_the_operation_of_one_graph_is_one_launch():
-    from sdm_runtime import _core
-
     case = Case(SMALL)
     operands = case.fresh()
     chain = case.chain(operands)
     graph = chain.graph()
-    _core.enable_counter(True)
+    instruments.count_launches()
     try:
-        before = _core.counted_launches()
+        before = instruments.launches()
         graph.replay()
-        assert _core.counted_launches() - before == 1
+        assert instruments.launches() - before == 1
         chain.run()
-        assert _core.counted_launches() - before == 1 + chain.launches
+        assert instruments.launches() - before == 1 + chain.launches
     finally:
-        _core.enable_counter(False)
+        instruments.count_launches(False)

@@ -5,7 +5,7 @@ import threading
 import pytest
 from forged import STEPS, cuda_plan, gemm_params, gemm_tensors, operands
 
-from sdm_runtime import CudaError, _core
+from sdm_runtime import CudaError, _core, instruments
 
 PROGRAMMATIC = "6"  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 CLUSTER = "4"  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -118,13 +118,13 @@ def test_concurrent_runs_of_one_chain_patch_their_own_parameters(driver):
 
 def test_launches_are_counted_only_while_asked(driver):
     chain = _core.Chain([bound_gemm(driver, gemm_tensors())], STEPS)
-    before = _core.counted_launches()
+    before = instruments.launches()
     chain.run(driver.stream())
-    assert _core.counted_launches() == before
-    _core.enable_counter(True)
+    assert instruments.launches() == before
+    instruments.count_launches()
     chain.run(driver.stream())
-    _core.enable_counter(False)
-    assert _core.counted_launches() == before + STEPS
+    instruments.count_launches(False)
+    assert instruments.launches() == before + STEPS
 
 
 def test_host_tensors_are_refused(driver):
