@@ -71,18 +71,29 @@ def _gradients_by_restored_rows(case, inputs):
     return dict(zip(DIFFERENTIABLE, grads, strict=True))
 
 
-@pytest.mark.parametrize("gate_per_write", [False, True])
+_SHAPES = {
+    "plain": Case(hd=36),
+    "gate per write": Case(hd=36, gate_per_write=True),
+    "one-slot bank": Case(S=1, W=1, R=2, T=40),
+    "every slot written": Case(S=6, W=6, T=70),
+    "ragged by one": Case(T=33, P=3),
+    "three slices": Case(T=40, hd=300),
+    "strong decay": Case(S=8, decay=5.0),
+}
+
+
+@pytest.mark.parametrize("name", _SHAPES)
 @pytest.mark.parametrize("quant", ["bf16", "fp8", "int4"])
-def test_nothing_is_lost_beside_the_restored_rows(quant, gate_per_write):
-    case = Case(hd=36, gate_per_write=gate_per_write, options={"snapshot_quant": quant})
+def test_nothing_is_lost_beside_the_restored_rows(quant, name):
+    case = _SHAPES[name].but(options={"snapshot_quant": quant})
     inputs = make_inputs(case)
     found = run(case, inputs).grads
     by_restored, exact = _gradients_by_restored_rows(case, inputs), expected(case, inputs).grads
     for name in DIFFERENTIABLE:
         assert relative_error(found[name], by_restored[name]) < 6e-7, name
     # The control: the rows' rounding alone is far above that.
-    for name in ("k_val", "g", "q_val"):
-        assert relative_error(by_restored[name], exact[name]) > 1e-4, name
+    rounding = [relative_error(by_restored[n], exact[n]) for n in ("k_val", "g", "q_val")]
+    assert max(rounding) > 3e-4, rounding
 
 
 def _hot_slots(case):
