@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sdm_runtime.errors import CudaError
 from sdm_runtime.ops.call import Call
+from sdm_runtime.ops.forked import check_threads
 from sdm_runtime.ops.geometry import MAX_CHUNK, MAX_ENTRIES, MIN_CHUNK, Geometry, effective_chunk
 from sdm_runtime.ops.plain_tensors import check_apart, check_plain
 from sdm_runtime.ops.quant import snapshot_format
@@ -49,6 +50,8 @@ def check_call(
         raise _value("snapshot_quant", "an even head_dim with 'int4'", f"{geometry.head_dim}")
     if gemm == "blas" and memory.device.type == "cpu":
         raise _value("gemm", "'auto' or 'fixed' on the CPU, whose chain has no BLAS step", "'blas'")
+    if memory.device.type == "cpu":
+        check_threads(_OP)
     streams = Inputs(*(as_streams(x, num_parallel) for x in inputs))
     if os.environ.get("SDM_CHECK_INDICES") == "1":
         _check_indices(memory, streams, num_memory_slots)

@@ -1,11 +1,11 @@
 """Where a training step of `sdm-train` spends its time on the CPU.
 
-    python tools/bench/train_profile.py [--task text|recall] [--steps 10] [--threads N] [--out p.json]
+    python tools/bench/train_profile.py [--task text|recall] [--steps 10] [--threads N] [--out FILE]
 
 Steps of a run with the task's default settings, under torch's profiler after a warm-up. Every
-event's own time goes to one part: what the innermost range around it says, or else its name. The
-parts that issue 3 of the host backend bounds are the matmuls of the model, the step kernels and the
-optimizer; all others together are the last line.
+event's own time goes to one part: what the innermost range around it says, or else its name. What
+is inside of a matmul (its bias, its reordering) is the matmul's. The last line is what lies outside
+the model's matmuls, the kernels and the optimizer.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from sdm_runtime.train.recall import RecallTask
 from sdm_runtime.train.text import TextTask
 
 STEP = "training step"
-MATMULS, STEP_KERNELS, OPTIMIZER = "model's matmuls", "step kernels", "optimizer"
-COUNTED = (MATMULS, STEP_KERNELS, OPTIMIZER)
-CHUNK_KERNELS, OPERATION = "chunk kernels", "operation, other"
+MATMULS, STEP_KERNELS, CHUNK_KERNELS = "model's matmuls", "step kernels", "chunk kernels"
+OPTIMIZER, OPERATION = "optimizer", "operation, other"
+COUNTED = (MATMULS, STEP_KERNELS, CHUNK_KERNELS, OPTIMIZER)
 SELECTION, REST = "slot selection", "other"
-MATMUL_NAMES = ("mm", "addmm", "bmm", "baddbmm", "conv", "slow_conv", "mkldnn", "_slow_conv")
+MATMUL_NAMES = tuple(f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "conv"))
 # Ranges that the profiler already has.
 RANGES = {
     "WriteRead": OPERATION,
@@ -71,16 +71,16 @@ def add_ranges() -> None:
 
 def part_of(event: FunctionEvent) -> str:
     """The part that an event's own time belongs to."""
-    own = event.name.removeprefix("aten::")
     at: FunctionEvent | None = event
+    is_matmul = False
     while at is not None:
+        is_matmul |= at.name.startswith(MATMUL_NAMES)
         name = at.name.split("#")[0].removeprefix("autograd::engine::evaluate_function: ")
         if name in (STEP_KERNELS, CHUNK_KERNELS, OPTIMIZER):
             return name
         if name in RANGES:
             return RANGES[name]
         at = at.cpu_parent
-    is_matmul = event.name.startswith("aten::") and own.startswith(MATMUL_NAMES)
     return MATMULS if is_matmul else REST
 
 
