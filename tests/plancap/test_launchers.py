@@ -1,10 +1,8 @@
 """What a recording sink makes of good launchers, faulty launchers and odd parameter blocks."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from child_process import run_python
 from plan_cases import from_bytes, plan_bytes
 from testing_plans import FIXED, ODD_VALUES, faulty, odd_layout_plan, walk_plan
 
@@ -149,8 +147,6 @@ def test_test_kernels_are_unknown_until_asked_for(tmp_path):
         "try: sdm_runtime.Plan.load(sys.argv[1])\n"
         "except sdm_runtime.PlanError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", program, str(path))
     assert "unknown kernel 'testing_odd_layout' (byte 88)" in done.stdout
     assert from_bytes(plan_bytes(plan)).kernel == "testing_odd_layout"  # the control

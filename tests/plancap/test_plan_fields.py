@@ -1,16 +1,14 @@
 """Edited plans whose checksum is right again: refused by what they say, or safe to run."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from child_process import run_python
 
-FOLDER = Path(__file__).parent
-SCRIPT = FOLDER / "run_edited_plans.py"
+SCRIPT = Path(__file__).parent / "run_edited_plans.py"
 
 # What may differ from what the launcher recorded without harm: where the steps lie inside the
 # operands, fewer steps or none, an operand that may be used in more ways or must be aligned better,
@@ -30,16 +28,8 @@ MAY_DIFFER = {
 }
 
 
-def run(*options: str) -> subprocess.CompletedProcess:
-    folders = [FOLDER.parents[1], FOLDER, FOLDER.parent / "kernels"]
-    path = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *options],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(*options: str) -> subprocess.CompletedProcess[str]:
+    return run_python(str(SCRIPT), *options)
 
 
 def test_edited_plans_are_refused_or_stay_inside_their_operands():
