@@ -31,9 +31,15 @@ class CausalConvolution(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [batch, length, dim] to the same; position t sees t - kernel + 1 .. t."""
-        padded = F.pad(x.transpose(1, 2), (self.kernel - 1, 0))
-        return cast(Tensor, self.out(F.glu(self.taps(padded), dim=1).transpose(1, 2)))
+        """Map [batch, length, dim] to the same; position t sees t - kernel + 1 .. t.
+
+        The sequence is taken for an image of height 1 whose channels come last, as they lie in
+        memory: a convolution over [batch, dim, length] would copy it to and fro.
+        """
+        padded = F.pad(x, (0, 0, self.kernel - 1, 0))
+        image = padded.transpose(1, 2).unsqueeze(2)
+        mixed = F.conv2d(image, self.taps.weight.unsqueeze(2), self.taps.bias)
+        return cast(Tensor, self.out(F.glu(mixed.squeeze(2).transpose(1, 2), dim=2)))
 
 
 class Block(nn.Module):
