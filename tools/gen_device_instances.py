@@ -126,16 +126,21 @@ def reduce_instances() -> list[Instance]:
 
 
 def chunk_instances() -> list[Instance]:
-    """The kernels that take all chunks of a call at once: one instance each."""
-    return [
+    """The kernels that take all chunks of a call at once: one instance each, or one a pass."""
+    one = [
         Instance(name, name, params, bounds, f"{name}_device")
         for name, params, bounds in (
             ("chunk_prepare", "ChunkPrepareParams", "kPrepareThreads"),
             ("pair_matrices", "PairMatricesParams", "kPairThreads"),
             ("step_lists", "StepListsParams", "kListThreads"),
             ("token_gradients", "TokenGradientsParams", "kTokenThreads"),
-            ("chunk_gradients", "ChunkGradientsParams", "kGradientThreads"),
         )
+    ]
+    params, bounds = "ChunkGradientsParams", "kGradientThreads"
+    passes = [f"chunk_gradients_{name}" for name in ("runs", "gates", "tokens")]
+    return [
+        *one,
+        *(Instance("chunk_gradients", p, params, bounds, f"{p}_device") for p in passes),
     ]
 
 

@@ -1,6 +1,7 @@
 // The kernels that work on all chunks of a call at once, before and after the step chain.
 #include <array>
 #include <map>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "kernels/chunk_gradients/chunk_gradients.h"
@@ -71,7 +72,14 @@ void run_chunk_gradients(const Refs& refs, int64_t chunk_size, int64_t first_ste
   args.dg = refs.at("dg");
   args.chunk_size = chunk_size;
   args.first_step = first_step;
-  launch_now(chunk_gradients, args, args.events.device, stream);
+  std::vector passes{GradientPass::kRuns, GradientPass::kGates};
+  if (args.gates) passes.push_back(GradientPass::kTokens);
+  for (const GradientPass pass : passes) {
+    const auto launcher = [pass](plancap::Sink& sink, const ChunkGradientsArgs& all) {
+      chunk_gradients(sink, all, pass);
+    };
+    launch_now(launcher, args, args.events.device, stream);
+  }
 }
 
 void run_token_gradients(const Refs& refs, int64_t first_step, uintptr_t stream) {

@@ -126,12 +126,16 @@ class Emulation:
         if status:
             raise RuntimeError(f"{what}: {self._lib.emulation_error().decode()}")
 
-    def chosen(self, kernel: str, values: dict, sm_count: int = 132) -> Launch:
-        """The launch that the kernel's geometry chooses for a device of that many SMs."""
+    def chosen(self, kernel: str, values: dict, sm_count: int = 132, pass_: str = "") -> Launch:
+        """The launch that the kernel's geometry chooses for a device of that many SMs.
+
+        ``pass_``: which launch, of a kernel that takes several.
+        """
         entry = ctypes.create_string_buffer(96)
         sizes = (ctypes.c_uint32 * 7)()
         block = self._block(kernel, values)
-        self._check(self._lib.choose(kernel.encode(), block, sm_count, entry, sizes), kernel)
+        name = (kernel + pass_).encode()
+        self._check(self._lib.choose(name, block, sm_count, entry, sizes), kernel)
         return Launch(entry.value.decode(), tuple(sizes[:3]), tuple(sizes[3:6]), sizes[6])
 
     def launch(self, kernel: str, launch: Launch, values: dict, backwards: bool = False) -> None:
@@ -141,9 +145,10 @@ class Emulation:
         status = self._lib.emulate(launch.entry.encode(), block, sizes, backwards)
         self._check(status, launch.entry)
 
-    def twin(self, kernel: str, values: dict) -> None:
+    def twin(self, kernel: str, values: dict, pass_: str = "") -> None:
         """Runs the kernel's host twin."""
-        self._check(self._lib.run_twin(kernel.encode(), self._block(kernel, values)), kernel)
+        name = (kernel + pass_).encode()
+        self._check(self._lib.run_twin(name, self._block(kernel, values)), kernel)
 
 
 @functools.cache

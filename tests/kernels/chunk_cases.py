@@ -149,6 +149,7 @@ CASES = {
     "plain": ChunkCase(),
     "gate a write": ChunkCase(gates=3, decay=3.0),
     "repeats": ChunkCase(P=1, S=4, W=5, R=6, repeats=True, gates=5),
+    "long runs": ChunkCase(P=1, T=20, S=2, W=30, R=20, repeats=True),
     "one slot": ChunkCase(P=1, T=20, S=1, W=1, R=3),
     "wide": ChunkCase(P=1, T=20, W=33, R=40, S=60),
     "long chunk": ChunkCase(P=1, T=130, C=128, W=2, R=3, S=70),

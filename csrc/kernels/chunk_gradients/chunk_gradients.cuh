@@ -1,21 +1,35 @@
-// chunk_gradients on the device: a block is a chunk, its threads take the events in turn.
-// An ordinary launch after the chain: it waits for no grid.
+// chunk_gradients on the device, a launch a pass: a thread takes a position of a chunk's events, or
+// a token. Ordinary launches after the chain: they wait for no grid.
 #pragma once
 #include "kernels/chunk_gradients/chunk_gradients_block.h"
 #include "kernels/chunk_gradients/chunk_gradients_math.h"
 
 namespace sdm {
 
-__device__ __forceinline__ void chunk_gradients_device(const ChunkGradientsParams& params) {
-  const ChunkGradients chunk(params, blockIdx.x);
-  const auto threads = static_cast<int32_t>(blockDim.x);
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  for (int32_t i = thread; i < chunk.size(); i += threads) chunk.event(i);
-  __syncthreads();
-  for (int32_t i = thread; i < chunk.size(); i += threads) chunk.gate(i);
-  if (params.gates == nullptr) return;
-  __syncthreads();
-  for (int32_t t = thread; t < chunk.valid_tokens(); t += threads) chunk.token_gate(t);
+// visit(chunk, i) by the thread of item i of a chunk, of `count` each.
+template <typename Visit>
+__device__ __forceinline__ void for_item_of_chunk(const ChunkGradientsParams& params, int32_t count,
+                                                  const Visit& visit) {
+  const int32_t blocks = gradient_blocks(count);  // of a chunk, side by side
+  const auto block = static_cast<int32_t>(blockIdx.x) % blocks;
+  const int32_t item = block * kGradientThreads + static_cast<int32_t>(threadIdx.x);
+  if (item < count) visit(ChunkGradients(params, static_cast<int32_t>(blockIdx.x) / blocks), item);
+}
+
+__device__ __forceinline__ void chunk_gradients_runs_device(const ChunkGradientsParams& params) {
+  for_item_of_chunk(params, shape_of(params).events(),
+                    [](const ChunkGradients& chunk, int32_t i) { chunk.run(i); });
+}
+
+__device__ __forceinline__ void chunk_gradients_gates_device(const ChunkGradientsParams& params) {
+  for_item_of_chunk(params, shape_of(params).events(),
+                    [](const ChunkGradients& chunk, int32_t i) { chunk.gates(i); });
+}
+
+__device__ __forceinline__ void chunk_gradients_tokens_device(const ChunkGradientsParams& params) {
+  for_item_of_chunk(params, params.chunk_size, [](const ChunkGradients& chunk, int32_t token) {
+    if (token < chunk.valid_tokens()) chunk.token_gate(token);
+  });
 }
 
 }  // namespace sdm

@@ -25,12 +25,13 @@ struct ChunkGradientsArgs {
   int64_t first_step = 0;  // of the N chunks
 };
 
-// Checks the arguments, chooses the geometry for the sink's target and hands over one launch.
-void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args);
+// Checks the arguments, chooses the geometry for the sink's target and hands over one pass' launch.
+void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args, GradientPass pass);
 
 // The host twin.
-void chunk_gradients_host(const ChunkGradientsParams& params);
+void chunk_gradients_host(const ChunkGradientsParams& params, GradientPass pass);
 
-const plancap::KernelInfo& chunk_gradients_info();
+// The passes have one parameter block, and host twins of their own.
+const plancap::KernelInfo& chunk_gradients_info(GradientPass pass);
 
 }  // namespace sdm

@@ -26,9 +26,14 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(ChunkGradientsParams, dq_type),      SDM_FIELD(ChunkGradientsParams, dg_type),
 };
 
+template <GradientPass kPass>
 void run_host(const void* params) {
-  chunk_gradients_host(*static_cast<const ChunkGradientsParams*>(params));
+  chunk_gradients_host(*static_cast<const ChunkGradientsParams*>(params), kPass);
 }
+
+template <GradientPass kPass>
+constexpr KernelInfo kInfo =
+    plancap::make_kernel_info<ChunkGradientsParams>(kName, kFields, run_host<kPass>);
 
 // P, T, W and R from the outputs' shapes.
 ChunkShape check_outputs(const ChunkGradientsArgs& args) {
@@ -107,13 +112,19 @@ RowType stored_type(const TensorRef& tensor) {
 
 }  // namespace
 
-const KernelInfo& chunk_gradients_info() {
-  static constexpr KernelInfo info =
-      plancap::make_kernel_info<ChunkGradientsParams>(kName, kFields, run_host);
-  return info;
+const KernelInfo& chunk_gradients_info(GradientPass pass) {
+  switch (pass) {
+    case GradientPass::kRuns:
+      return kInfo<GradientPass::kRuns>;
+    case GradientPass::kGates:
+      return kInfo<GradientPass::kGates>;
+    case GradientPass::kTokens:
+      return kInfo<GradientPass::kTokens>;
+  }
+  SDM_INTERNAL_CHECK(false, "chunk_gradients has no pass ", static_cast<int>(pass));
 }
 
-void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args) {
+void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args, GradientPass pass) {
   // Check.
   const ChunkShape shape = check_outputs(args);
   const int64_t chunks = args.events.ndim == 3 ? args.events.shape[0] : 0;
@@ -139,10 +150,10 @@ void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args) {
 
   // Choose.
   plancap::Launch launch;
-  launch.kernel = &chunk_gradients_info();
+  launch.kernel = &chunk_gradients_info(pass);
   launch.params = &params;
   if (sink.target().backend == plancap::Backend::kCuda) {
-    use_geometry(launch, chunk_gradients_geometry(params), false);
+    use_geometry(launch, chunk_gradients_geometry(params, pass), false);
   }
 
   // Launch.

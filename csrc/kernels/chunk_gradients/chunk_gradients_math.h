@@ -1,9 +1,14 @@
-// A chunk's gradients, for the host twin and the device kernel: every event's own terms, then every
-// write's gate, then (with one gate a token) every token's sum. A pair's log sums enter as
-// exp(log of the later one - log of the earlier one): what one gains the other loses, so all of it
-// is float64 until the end.
+// A chunk's gradients, for the host twin and the device kernels, in three passes: every event's own
+// terms, then every slot's gates, then (with one gate a token) every token's sum. A pair's log sums
+// enter as exp(log of the later one - log of the earlier one): what one gains the other loses, so
+// all of it is float64 until the end.
+//
+// What a token writes to one slot (or reads from it) is a run: events side by side that share their
+// log sum and so all their pairs. A run is one thread's, and partners act by their run's weight:
+// the cost of a slot is its pairs of tokens, however often a token names it.
 #pragma once
 #include "kernels/chunk_gradients/chunk_gradients_params.h"
+#include "kernels/common/chunk_runs.h"
 #include "kernels/common/chunk_shape.h"
 #include "kernels/common/typed_values.h"
 
@@ -22,44 +27,44 @@ class ChunkGradients {
   SDM_HD int32_t size() const { return shape_.events(); }
   SDM_HD int32_t valid_tokens() const { return tokens_.valid; }
 
-  // The gradient of the event's weight; what the gates take from it.
-  SDM_HD void event(int32_t position) const {
+  // Pass 1, for every position; what starts a run does it. The gradients of its weights, and what
+  // the gates take from them.
+  SDM_HD void run(int32_t position) const {
     const ChunkEvent here = events_[position];
-    if (record_invalid(here.word)) return;
+    if (record_invalid(here.word) || !opens_run(events_, position)) return;
     if (event_read(here.word)) {
-      read(position, here);
+      reads(position, here);
     } else {
-      write(position, here);
+      writes(position, here);
     }
   }
 
-  // Its gate enters every later log sum of the slot, and the slot's total. A token's gates on one
-  // slot act together: from the first of them on.
-  SDM_HD void gate(int32_t position) const {
-    const ChunkEvent here = events_[position];
-    if (record_invalid(here.word) || event_read(here.word)) return;
-    const int32_t token = record_token(here.word);
-    int32_t run = position;
-    while (!record_first(events_[run].word) && same_token_write(events_[run - 1].word, token))
-      --run;
-    double sum = 0.0;
-    for (int32_t i = run;; ++i) {
-      sum += terms_[i].log;
-      if (record_last(events_[i].word)) break;
+  // Pass 2, for every position; what starts a group does it. A gate enters every later log sum of
+  // its slot, and the slot's total. A token's gates on one slot act together: from its run on.
+  SDM_HD void gates(int32_t position) const {
+    const uint32_t word = events_[position].word;
+    if (record_invalid(word) || !record_first(word)) return;
+    // The total takes every write's kept part, the log sums from a run on give theirs back.
+    double kept = 0.0;
+    int32_t last = position;
+    for (;; ++last) {
+      const double own = terms_[last].kept;
+      terms_[last].kept = kept;
+      kept += own;
+      if (record_last(events_[last].word)) break;
     }
-    // The total takes every write's kept part, the log sums from `run` on give theirs back.
-    for (int32_t i = run; !record_first(events_[i].word);) sum += terms_[--i].kept;
-    const int64_t staged = staged_write(here.word);
-    sum += params_.d_total[staged];
-    if (params_.gates != nullptr) {
-      params_.gates[staged] = sum;
-    } else {
-      const int64_t at = (tokens_.first_row + token) * params_.num_writes + record_index(here.word);
-      store_value(params_.dg, params_.dg_type, at, static_cast<float>(sum));
+    double later = 0.0;
+    for (int32_t i = last; i >= position; --i) {
+      later += terms_[i].log;
+      if (event_read(events_[i].word) || !opens_run(events_, i)) continue;
+      int32_t j = i;
+      do {
+        store_gate(events_[j].word, later + terms_[i].kept);
+      } while (++j <= last && same_run(events_[j].word, events_[i].word));
     }
   }
 
-  // For a token that is no padding, where it has one gate for all its writes.
+  // Pass 3, for a token that is no padding, where it has one gate for all its writes.
   SDM_HD void token_gate(int32_t token) const {
     const double* gates = params_.gates + (first_row_ + token) * params_.num_writes;
     double sum = 0.0;
@@ -68,10 +73,6 @@ class ChunkGradients {
   }
 
  private:
-  SDM_HD static bool same_token_write(uint32_t word, int32_t token) {
-    return !event_read(word) && record_token(word) == token;
-  }
-
   SDM_HD int64_t staged_write(uint32_t word) const {
     return (first_row_ + record_token(word)) * params_.num_writes + record_index(word);
   }
@@ -85,58 +86,59 @@ class ChunkGradients {
     return params_.d_qk[(first_row_ + later) * params_.chunk_size + earlier];
   }
 
-  SDM_HD void read(int32_t position, const ChunkEvent& here) const {
-    const int32_t token = record_token(here.word);
-    double sum = 0.0;
-    uint32_t word = here.word;
-    for (int32_t i = position; !record_first(word);) {
-      const ChunkEvent other = events_[--i];
-      word = other.word;
-      if (event_read(word)) continue;
-      sum += d_qk(token, record_token(word)) * other.weight * decay(here.log, other.log);
+  SDM_HD void store_gate(uint32_t word, double shared) const {
+    const int64_t staged = staged_write(word);
+    const double sum = shared + params_.d_total[staged];
+    if (params_.gates != nullptr) {
+      params_.gates[staged] = sum;
+      return;
     }
-    const int32_t index = record_index(here.word);
-    sum += params_.dqeff[(first_row_ + token) * params_.num_reads + index] * ::exp(here.log);
-    terms_[position] = {here.weight * sum, 0.0};
-    const int64_t at = (tokens_.first_row + token) * params_.num_reads + index;
-    store_value(params_.dq, params_.dq_type, at, static_cast<float>(sum));
+    const int64_t row = tokens_.first_row + record_token(word);
+    store_value(params_.dg, params_.dg_type, row * params_.num_writes + record_index(word),
+                static_cast<float>(sum));
   }
 
-  SDM_HD void write(int32_t position, const ChunkEvent& here) const {
+  // The reads of one token, from `position` on: their pairs, then each one's own part.
+  SDM_HD void reads(int32_t position, const ChunkEvent& here) const {
     const int32_t token = record_token(here.word);
-    const double later = as_later_write(position, here, token);
-    double earlier = 0.0, total = here.log;
-    uint32_t word = here.word;
-    for (int32_t i = position; !record_last(word);) {
-      const ChunkEvent other = events_[++i];
-      word = other.word;
-      const int32_t other_token = record_token(word);
-      if (!event_read(word)) total = other.log;
-      if (other_token == token && !event_read(word)) continue;
-      const double cell = event_read(word) ? d_qk(other_token, token) : d_a(other_token, token);
-      earlier += cell * other.weight * decay(other.log, here.log);
-    }
-    const int64_t staged = staged_write(here.word);
-    const double start = params_.dkeff[staged] * ::exp(here.log);
-    const double stop = params_.dpd[staged] * decay(total, here.log);
-    terms_[position] = {here.weight * (later - earlier + start), here.weight * stop};
-    const int64_t at = (tokens_.first_row + token) * params_.num_writes + record_index(here.word);
-    store_value(params_.dk, params_.dk_type, at,
-                static_cast<float>(later + earlier + start + stop));
+    double pairs = 0.0;
+    for_earlier_writes(events_, position, [&](int32_t other, double log, double weight) {
+      pairs += d_qk(token, other) * weight * decay(here.log, log);
+    });
+    const double own_decay = ::exp(here.log);
+    for_run(events_, position, [&](int32_t i, const ChunkEvent& read) {
+      const int32_t index = record_index(read.word);
+      const int64_t staged = (first_row_ + token) * params_.num_reads + index;
+      const double sum = pairs + params_.dqeff[staged] * own_decay;
+      terms_[i] = {read.weight * sum, 0.0};
+      const int64_t at = (tokens_.first_row + token) * params_.num_reads + index;
+      store_value(params_.dq, params_.dq_type, at, static_cast<float>(sum));
+    });
   }
 
-  // Pairs with the writes of earlier tokens.
-  SDM_HD double as_later_write(int32_t position, const ChunkEvent& here, int32_t token) const {
-    double sum = 0.0;
-    uint32_t word = here.word;
-    while (!record_first(word)) {
-      const ChunkEvent other = events_[--position];
-      word = other.word;
-      const int32_t other_token = record_token(word);
-      if (event_read(word) || other_token == token) continue;
-      sum += d_a(token, other_token) * other.weight * decay(here.log, other.log);
-    }
-    return sum;
+  // The same for the writes of one token: pairs with earlier and with later events.
+  SDM_HD void writes(int32_t position, const ChunkEvent& here) const {
+    const int32_t token = record_token(here.word);
+    double later = 0.0, earlier = 0.0, total = here.log;
+    for_earlier_writes(events_, position, [&](int32_t other, double log, double weight) {
+      later += d_a(token, other) * weight * decay(here.log, log);
+    });
+    for_later_runs(events_, position, [&](uint32_t word, double log, double weight) {
+      const int32_t other = record_token(word);
+      if (!event_read(word)) total = log;
+      const double cell = event_read(word) ? d_qk(other, token) : d_a(other, token);
+      earlier += cell * weight * decay(log, here.log);
+    });
+    const double own_decay = ::exp(here.log), rest_decay = decay(total, here.log);
+    for_run(events_, position, [&](int32_t i, const ChunkEvent& write) {
+      const int64_t staged = staged_write(write.word);
+      const double start = params_.dkeff[staged] * own_decay;
+      const double stop = params_.dpd[staged] * rest_decay;
+      terms_[i] = {write.weight * (later - earlier + start), write.weight * stop};
+      const int64_t row = tokens_.first_row + token;
+      store_value(params_.dk, params_.dk_type, row * params_.num_writes + record_index(write.word),
+                  static_cast<float>(later + earlier + start + stop));
+    });
   }
 
   const ChunkGradientsParams& params_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -42,12 +43,23 @@ int guarded(const Work& work) try {
   return 1;
 }
 
+std::optional<sdm::GradientPass> gradient_pass(std::string_view name) {
+  if (name == "chunk_gradients_runs") return sdm::GradientPass::kRuns;
+  if (name == "chunk_gradients_gates") return sdm::GradientPass::kGates;
+  if (name == "chunk_gradients_tokens") return sdm::GradientPass::kTokens;
+  return {};
+}
+
 const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   for (const auto* info :
        {&sdm::gx_gemm_info(), &sdm::gx_gwr_info(), &sdm::gx_pa2_info(), &sdm::gx_gds_info(),
         &sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
-        &sdm::step_lists_info(), &sdm::token_gradients_info(), &sdm::chunk_gradients_info()}) {
+        &sdm::step_lists_info(), &sdm::token_gradients_info()}) {
     if (kernel == info->name) return info;
+  }
+  const auto pass = gradient_pass(kernel);
+  if (pass || kernel == "chunk_gradients") {
+    return &sdm::chunk_gradients_info(pass.value_or(sdm::GradientPass::kRuns));
   }
   return nullptr;
 }
@@ -78,8 +90,8 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     return step_lists_geometry(*static_cast<const sdm::StepListsParams*>(params));
   if (kernel == "token_gradients")
     return token_gradients_geometry(*static_cast<const sdm::TokenGradientsParams*>(params));
-  if (kernel == "chunk_gradients")
-    return chunk_gradients_geometry(*static_cast<const sdm::ChunkGradientsParams*>(params));
+  if (const auto pass = gradient_pass(kernel))
+    return chunk_gradients_geometry(*static_cast<const sdm::ChunkGradientsParams*>(params), *pass);
   return plane_reduce_geometry(*static_cast<const sdm::PlaneReduceParams*>(params));
 }
 

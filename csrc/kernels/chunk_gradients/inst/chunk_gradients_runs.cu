@@ -4,6 +4,6 @@
 using namespace sdm;
 
 extern "C" __global__ void __launch_bounds__(kGradientThreads)
-    chunk_gradients(const __grid_constant__ ChunkGradientsParams params) {
-  chunk_gradients_device(params);
+    chunk_gradients_runs(const __grid_constant__ ChunkGradientsParams params) {
+  chunk_gradients_runs_device(params);
 }
