@@ -32,6 +32,8 @@ def whole(kernel: str, name: str, value: SupportsIndex) -> int:
         TypeError: ``value`` is a bool or no integer.
         ValueError: It does not fit 64 bits.
     """
+    if type(value) is int and -(1 << 63) <= value < 1 << 63:
+        return value
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,12 @@ class Plan:
         self._bound = bound
         self._tensors: dict[str, torch.Tensor] = dict(operands or {})
         self._addresses = [(t, t.data_ptr(), name) for name, t in self._tensors.items()]
-        self._header = core.header()
+
+    @cached_property
+    def _header(self) -> dict[str, Any]:
+        """The header by name; a plan that only runs is never asked."""
+        header: dict[str, Any] = self._core.header()
+        return header
 
     @classmethod
     def _recorded(cls, bound: Any, operands: Mapping[str, torch.Tensor]) -> Plan:
@@ -175,7 +181,7 @@ class Plan:
     @property
     def library(self) -> bool:
         """Whether the plan is a call into a library, not a kernel of this project."""
-        return bool(self._header["library"])
+        return bool(self._core.library())
 
     @property
     def steps(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -20,6 +20,11 @@ _DTYPES = {
     torch.float64: Dtype.FLOAT64,
     torch.float16: Dtype.FLOAT16,
 }
+
+
+# A reference, or None for a tensor that no kernel takes: then _refuse says why.
+_CODES = {dtype: int(code) for dtype, code in _DTYPES.items()}
+_read = _core.TensorReader(torch.strided, _CODES).read
 
 
 @lru_cache(maxsize=64)
@@ -50,23 +55,30 @@ def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
-    if tensor.is_nested or tensor.layout != torch.strided:
+    ref = _read(tensor)
+    if ref is None:
+        _refuse(name, tensor)
+    return ref
+
+
+def _refuse(name: str, tensor: torch.Tensor) -> NoReturn:
+    """Raise what tensor_ref raises for a tensor that cannot be read."""
+    if tensor.is_nested or tensor.layout is not torch.strided:
         layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
         raise TypeError(f"{name}: expected a dense tensor, got {layout}")
-    code = _DTYPES.get(tensor.dtype)
-    if code is None:
+    if tensor.dtype not in _DTYPES:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
         raise TypeError(f"{name}: expected one of {names}, got {tensor.dtype}")
-    if tensor.device.type not in ("cpu", "cuda"):
+    if not (tensor.is_cuda or tensor.is_cpu):
         raise ValueError(f"{name}: expected a tensor on cpu or cuda, got one on {tensor.device}")
     check_memory(name, tensor)
-    return _core.TensorRef(
-        tensor.data_ptr(), code, core_device(tensor.device), tensor.shape, tensor.stride()
-    )
+    raise AssertionError(f"{name}: cannot be read, yet nothing is wrong with it")
 
 
 def extent_bytes(tensor: torch.Tensor) -> int:
     """Bytes from the first to the end of the last element of a dense tensor."""
+    if tensor.is_contiguous():
+        return tensor.nbytes
     if not tensor.numel():
         return 0
     spans = zip(tensor.shape, tensor.stride(), strict=True)
@@ -84,7 +96,7 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
             f"{name}: expected values as they are in memory, got a view that negates them: "
             "use resolve_neg()"
         )
-    needed = tensor.storage_offset() * tensor.element_size() + extent_bytes(tensor)
+    needed = tensor.storage_offset() * tensor.itemsize + extent_bytes(tensor)
     held = tensor.untyped_storage().nbytes()
     if held < needed:
         raise ValueError(

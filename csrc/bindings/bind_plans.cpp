@@ -71,6 +71,7 @@ void bind_plans(py::module_& module) {
       .def("bytes", [](const Plan& plan) { return to_python(plan.bytes()); })
       .def("params", [](const Plan& plan) { return to_python(plan.params()); })
       .def("header", &plan_header)
+      .def("library", &Plan::library)
       .def("fields", &plan_fields)
       .def("patches", &plan_patches)
       .def("relocs", &plan_relocs)

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
+#include "bindings/tensor_reader.h"
 #include "plancap/error.h"
 
 namespace py = pybind11;
@@ -47,6 +48,9 @@ void bind_tensors(py::module_& module) {
       .def(py::init(&make_tensor), py::arg("data"), py::arg("dtype"), py::arg("device"),
            py::arg("shape"), py::arg("strides"))
       .def("__str__", &TensorRef::describe);
+  py::class_<TensorReader>(module, "TensorReader")
+      .def(py::init<py::object, py::dict>(), py::arg("strided"), py::arg("dtypes"))
+      .def("read", &TensorReader::read);
   module.def("cuda_unavailable", &plancap::cuda_unavailable);
 }
 

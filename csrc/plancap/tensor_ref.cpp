@@ -14,6 +14,27 @@ std::string shape_text(const int64_t* shape, int ndim) {
   return text + "]";
 }
 
+bool fits(const TensorRef& tensor, std::initializer_list<Dim> shape) {
+  if (tensor.ndim != static_cast<int>(shape.size())) return false;
+  int i = 0;
+  for (const Dim& dim : shape) {
+    if (!dim.name && tensor.shape[i] != dim.length) return false;
+    ++i;
+  }
+  return true;
+}
+
+std::string expected_text(Dtype dtype, std::initializer_list<Dim> shape) {
+  std::string text = cat(dtype_name(dtype), " [");
+  const char* separator = "";
+  for (const Dim& dim : shape) {
+    text += separator;
+    text += dim.name ? std::string(dim.name) : std::to_string(dim.length);
+    separator = ", ";
+  }
+  return text + "]";
+}
+
 }  // namespace
 
 int64_t TensorRef::numel() const {
@@ -86,18 +107,10 @@ std::string device_name(Device device) {
 
 void expect_tensor(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,
                    std::initializer_list<Dim> shape) {
-  bool fits = tensor.ndim == static_cast<int>(shape.size());
-  std::string expected = cat(dtype_name(dtype), " [");
-  int i = 0;
-  for (const Dim& dim : shape) {
-    fits = fits && (dim.name || tensor.shape[i] == dim.length);
-    expected += i ? ", " : "";
-    expected += dim.name ? std::string(dim.name) : std::to_string(dim.length);
-    ++i;
-  }
-  expected += "]";
-  SDM_EXPECT(tensor.dtype == dtype, kType, where, argument, expected, tensor.describe());
-  SDM_EXPECT(fits, kValue, where, argument, expected, tensor.describe());
+  SDM_EXPECT(tensor.dtype == dtype, kType, where, argument, expected_text(dtype, shape),
+             tensor.describe());
+  SDM_EXPECT(fits(tensor, shape), kValue, where, argument, expected_text(dtype, shape),
+             tensor.describe());
   expect_contiguous(where, argument, tensor);
 }
 
@@ -114,9 +127,9 @@ void expect_device(const char* where, const char* argument, const TensorRef& ten
 
 void expect_numel(const char* where, const char* argument, const TensorRef& tensor, Dtype dtype,
                   int64_t numel) {
-  const std::string expected = cat(dtype_name(dtype), " with ", numel, " elements");
-  SDM_EXPECT(tensor.dtype == dtype, kType, where, argument, expected, tensor.describe());
-  SDM_EXPECT(tensor.numel() == numel, kValue, where, argument, expected, tensor.describe());
+  const auto expected = [&] { return cat(dtype_name(dtype), " with ", numel, " elements"); };
+  SDM_EXPECT(tensor.dtype == dtype, kType, where, argument, expected(), tensor.describe());
+  SDM_EXPECT(tensor.numel() == numel, kValue, where, argument, expected(), tensor.describe());
   expect_contiguous(where, argument, tensor);
 }
 

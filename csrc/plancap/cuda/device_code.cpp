@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -14,8 +15,13 @@ namespace {
 
 struct Code {
   std::string folder;
-  std::vector<CodeEntry> entries;
+  std::vector<CodeEntry> entries;  // by name
 };
+
+Code make_code(std::string folder, std::vector<CodeEntry> entries) {
+  std::ranges::sort(entries, {}, &CodeEntry::name);
+  return {std::move(folder), std::move(entries)};
+}
 
 // The images are package data, in the folder "device" beside the extension.
 std::string package_folder() {
@@ -26,12 +32,12 @@ std::string package_folder() {
 }
 
 Code built_code() {
-  Code code{package_folder(), {}};
+  std::vector<CodeEntry> entries;
   for (const DeviceEntry& entry : device_entries()) {
     const DeviceImage& image = device_images()[entry.image];
-    code.entries.push_back({entry.name, entry.kernel, image.file, image.sha256, entry.waits});
+    entries.push_back({entry.name, entry.kernel, image.file, image.sha256, entry.waits});
   }
-  return code;
+  return make_code(package_folder(), std::move(entries));
 }
 
 Code& code() {
@@ -54,11 +60,11 @@ std::vector<std::byte> read_file(const std::string& path) {
 }  // namespace
 
 const CodeEntry& find_code(std::string_view entry) {
-  for (const CodeEntry& known : code().entries) {
-    if (known.name == entry) return known;
-  }
+  const std::vector<CodeEntry>& entries = code().entries;
+  const auto known = std::ranges::lower_bound(entries, entry, {}, &CodeEntry::name);
+  if (known != entries.end() && known->name == entry) return *known;
   throw Error(ErrorKind::kCuda, cat("no device image of this build holds the function '", entry,
-                                    "' (", code().entries.size(), " functions are known)"));
+                                    "' (", entries.size(), " functions are known)"));
 }
 
 std::vector<std::byte> read_image(const CodeEntry& entry) {
@@ -74,7 +80,7 @@ std::vector<std::byte> read_image(const CodeEntry& entry) {
 }
 
 void replace_code(std::string folder, std::vector<CodeEntry> entries) {
-  code() = {std::move(folder), std::move(entries)};
+  code() = make_code(std::move(folder), std::move(entries));
 }
 
 }  // namespace sdm::plancap::cuda

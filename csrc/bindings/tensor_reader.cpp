@@ -1,0 +1,121 @@
+#include "bindings/tensor_reader.h"
+
+#include "plancap/error.h"
+
+namespace py = pybind11;
+
+namespace sdm::bindings {
+namespace {
+
+// The attributes' names, interned once and never released.
+struct Names {
+  PyObject* is_nested = intern("is_nested");
+  PyObject* layout = intern("layout");
+  PyObject* dtype = intern("dtype");
+  PyObject* is_cpu = intern("is_cpu");
+  PyObject* is_cuda = intern("is_cuda");
+  PyObject* shape = intern("shape");
+  PyObject* get_device = intern("get_device");
+  PyObject* is_neg = intern("is_neg");
+  PyObject* data_ptr = intern("data_ptr");
+  PyObject* stride = intern("stride");
+  PyObject* storage_offset = intern("storage_offset");
+  PyObject* untyped_storage = intern("untyped_storage");
+  PyObject* nbytes = intern("nbytes");
+
+  static PyObject* intern(const char* name) {
+    PyObject* const text = PyUnicode_InternFromString(name);
+    if (text == nullptr) throw py::error_already_set();
+    return text;
+  }
+};
+
+const Names& names() {
+  static const Names instance;
+  return instance;
+}
+
+py::object owned(PyObject* result) {
+  if (result == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
+}
+
+py::object get(py::handle object, PyObject* name) {
+  return owned(PyObject_GetAttr(object.ptr(), name));
+}
+
+py::object call(py::handle object, PyObject* name) {
+  return owned(PyObject_CallMethodNoArgs(object.ptr(), name));
+}
+
+int64_t number(const py::object& value) {
+  const long long result = PyLong_AsLongLong(value.ptr());
+  if (result == -1 && PyErr_Occurred()) throw py::error_already_set();
+  return result;
+}
+
+uintptr_t address(const py::object& value) {
+  void* const result = PyLong_AsVoidPtr(value.ptr());
+  if (result == nullptr && PyErr_Occurred()) throw py::error_already_set();
+  return reinterpret_cast<uintptr_t>(result);
+}
+
+void read_sizes(const py::object& tuple, int ndim, std::array<int64_t, kMaxDims>& sizes) {
+  for (int i = 0; i < ndim; ++i) {
+    sizes[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple.ptr(), i));
+  }
+}
+
+// Bytes from the first to the end of the last element.
+uint64_t extent_bytes(const TensorRef& tensor) {
+  int64_t last = 0;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] == 0) return 0;
+    last += (tensor.shape[i] - 1) * tensor.strides[i];
+  }
+  return static_cast<uint64_t>(last + 1) * dtype_bytes(tensor.dtype);
+}
+
+}  // namespace
+
+TensorReader::TensorReader(py::object strided, py::dict dtypes)
+    : strided_(std::move(strided)), dtypes_(std::move(dtypes)) {}
+
+std::optional<TensorRef> TensorReader::read(py::handle tensor) const {
+  // What it is.
+  const Names& name = names();
+  if (!get(tensor, name.is_nested).is(py::bool_(false))) return {};
+  if (!get(tensor, name.layout).is(strided_)) return {};
+  PyObject* const code = PyDict_GetItem(dtypes_.ptr(), get(tensor, name.dtype).ptr());
+  if (code == nullptr) return {};
+  if (!call(tensor, name.is_neg).is(py::bool_(false))) return {};
+  TensorRef ref;
+  ref.dtype = static_cast<Dtype>(PyLong_AsLong(code));
+
+  // Where it is.
+  if (get(tensor, name.is_cuda).is(py::bool_(true))) {
+    ref.device = {DeviceKind::kCuda, static_cast<int>(number(call(tensor, name.get_device)))};
+  } else if (!get(tensor, name.is_cpu).is(py::bool_(true))) {
+    return {};
+  }
+  ref.data = reinterpret_cast<void*>(address(call(tensor, name.data_ptr)));
+
+  // How large it is.
+  const py::object shape = get(tensor, name.shape), strides = call(tensor, name.stride);
+  SDM_INTERNAL_CHECK(PyTuple_Check(shape.ptr()) && PyTuple_Check(strides.ptr()) &&
+                         PyTuple_GET_SIZE(shape.ptr()) <= kMaxDims &&
+                         PyTuple_GET_SIZE(shape.ptr()) == PyTuple_GET_SIZE(strides.ptr()),
+                     "a tensor whose shape and strides are no tuples of one length");
+  ref.ndim = static_cast<int>(PyTuple_GET_SIZE(shape.ptr()));
+  read_sizes(shape, ref.ndim, ref.shape);
+  read_sizes(strides, ref.ndim, ref.strides);
+  if (PyErr_Occurred()) throw py::error_already_set();
+
+  // What its storage holds: it may have been resized.
+  const int64_t held = number(call(call(tensor, name.untyped_storage), name.nbytes));
+  const int64_t first = number(call(tensor, name.storage_offset)) * dtype_bytes(ref.dtype);
+  if (static_cast<uint64_t>(held) < static_cast<uint64_t>(first) + extent_bytes(ref)) return {};
+  return ref;
+}
+
+}  // namespace sdm::bindings
