@@ -91,15 +91,20 @@ class CapturedStep:
         current.wait_stream(stream)
 
     def _capture(self, stream: torch.cuda.Stream) -> Any:
+        first: Exception | None = None  # a capture that fn broke says no more than that on its end
         try:
             with torch.cuda.graph(self._graph, stream=stream):
-                return self._fn(*self._inputs)
+                try:
+                    return self._fn(*self._inputs)
+                except Exception as error:
+                    first = error
+                    raise
         except Exception as error:
             _end_broken_capture(stream)
             raise RuntimeError(
-                f"{_WHERE} fn: expected a step that a CUDA graph can hold, got {error}. A step "
-                "must not wait for the device, read values back to the CPU or move them there"
-            ) from error
+                f"{_WHERE} fn: expected a step that a CUDA graph can hold, got {first or error}. "
+                "A step must not wait for the device, read values back to the CPU or move them there"
+            ) from (first or error)
 
     @property
     def graph(self) -> torch.cuda.CUDAGraph:

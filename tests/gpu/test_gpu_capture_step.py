@@ -76,6 +76,47 @@ def test_captured_losses_are_the_eager_ones():
     assert last_dispatch()["route"] == "chain"
 
 
+WHOLE_CALL = """
+import torch
+from sdm_runtime import last_dispatch, sdm_write_read
+from sdm_runtime.graphs import capture_step
+P, T, S, HD, W = 2, 200, 512, 128, 4
+gen = torch.Generator("cuda").manual_seed(3)
+def normal(*shape):
+    return torch.randn(*shape, device="cuda", generator=gen)
+def slots():
+    picks = torch.rand(P, T, S, device="cuda", generator=gen).argsort(-1)[..., :W]
+    return picks + torch.arange(P, device="cuda")[:, None, None] * S
+bank = normal(P * S, HD).bfloat16().requires_grad_()
+leaves = [bank, normal(P, T, W).requires_grad_(), normal(P, T, HD).requires_grad_()]
+leaves += [normal(P, T, 1).sigmoid().requires_grad_(), normal(P, T, 1).requires_grad_()]
+leaves.append(normal(P, T, W).requires_grad_())
+k_idx, q_idx, grad = slots(), slots(), normal(P * T, HD).bfloat16()
+def step(grad):
+    bank, k_val, v, beta, g, q_val = leaves
+    readings = sdm_write_read(bank.clone(), k_idx, k_val, v, beta, -g.exp(), q_idx, q_val,
+                              num_memory_slots=S, num_parallel=P)
+    return torch.autograd.grad(readings, leaves, grad)
+"""
+
+
+@pytest.mark.parametrize("warmup", [1, 2])
+def test_one_warm_up_prepares_all_that_a_capture_needs(in_new_process, warmup):
+    in_new_process(
+        WHOLE_CALL
+        + f"""
+captured = capture_step(step, grad, warmup={warmup})
+choice = last_dispatch()["gemm"], last_dispatch()["gemm_reason"]
+for _ in range(2):
+    replayed = captured(grad)
+eager = step(grad)
+assert (last_dispatch()["gemm"], last_dispatch()["gemm_reason"]) == choice, choice
+wrong = [i for i, (a, b) in enumerate(zip(replayed, eager, strict=True)) if not torch.equal(a, b)]
+print("ok" if not wrong else wrong)
+"""
+    )
+
+
 def test_outputs_are_copies_in_the_functions_structure():
     def step(x):
         return {"double": x * 2, "parts": (x + 1, [x - 1]), "name": "kept"}
