@@ -102,8 +102,8 @@ class CapturedStep:
         except Exception as error:
             _end_broken_capture(stream)
             raise RuntimeError(
-                f"{_WHERE} fn: expected a step that a CUDA graph can hold, got {first or error}. "
-                "A step must not wait for the device, read values back to the CPU or move them there"
+                f"{_WHERE} fn: expected a step that a CUDA graph can hold, got {first or error}. A "
+                "step must not wait for the device, read values back to the CPU or move them there"
             ) from (first or error)
 
     @property

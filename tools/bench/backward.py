@@ -2,7 +2,8 @@
 
     python tools/bench/backward.py [--shapes NAME...] [--rounds 5] [--graph] [--json OUT.json]
 
-Milliseconds, medians over rounds; "issue" is the host's part of the backward. bf16 bank, random
+Milliseconds, medians over rounds; "issue" is the host's part of the backward, "plans" what building
+its chain takes of that, in microseconds. bf16 bank, random
 slots that are distinct within a token, the first call of each shape left out.
 """
 
@@ -100,7 +101,9 @@ def measure(sizes: Sizes, rounds: int, in_graph: bool) -> dict[str, float | str]
     """Medians of one shape; "graph" is 0 unless asked for."""
     inputs = make_inputs(sizes)
     leaves = [tensor for tensor in inputs.values() if tensor.requires_grad]
-    samples: dict[str, list[float]] = {"forward": [], "issue": [], "backward": []}
+    samples: dict[str, list[float]] = {
+        name: [] for name in ("forward", "issue", "backward", "plan")
+    }
     for index in range(rounds + 1):
         held: list[torch.Tensor] = []
         forward_ms = elapsed_ms(lambda held=held: held.append(forward(sizes, inputs)))[1]
@@ -111,7 +114,9 @@ def measure(sizes: Sizes, rounds: int, in_graph: bool) -> dict[str, float | str]
             samples["forward"].append(forward_ms)
             samples["issue"].append(issue)
             samples["backward"].append(total)
+            samples["plan"].append(float(last_dispatch()["plan_us"]))
     dispatch = last_dispatch()
+    del held  # the nodes of leaves that it keeps would tie a capture to this stream
 
     samples["graph"] = graph_times(sizes, inputs, leaves, rounds) if in_graph else [0.0]
     row: dict[str, float | str] = {name: statistics.median(ms) for name, ms in samples.items()}
@@ -134,8 +139,8 @@ def main() -> None:
         rows.append(row)
         print(
             f"{row['shape']:9s} forward {row['forward']:7.2f}  backward {row['backward']:7.2f}"
-            f" (issue {row['issue']:6.2f})  both in a graph {row['graph']:7.2f} ms"
-            f"  gemm {row['gemm']}, pdl {row['pdl']}",
+            f" (issue {row['issue']:6.2f}, plans {row['plan']:4.0f} us)"
+            f"  both in a graph {row['graph']:7.2f} ms  gemm {row['gemm']}, pdl {row['pdl']}",
             flush=True,
         )
         torch.cuda.empty_cache()
