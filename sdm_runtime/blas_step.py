@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from sdm_runtime import _core
+from sdm_runtime.kernel_arguments import refs, wholes
 from sdm_runtime.plans import Plan
-from sdm_runtime.tensors import external_stream, tensor_ref
+from sdm_runtime.tensors import external_stream
 
 
 class BlasGemmStep(Plan):
@@ -25,7 +26,7 @@ class BlasGemmStep(Plan):
         num_parallel: P, the number of streams.
 
     Raises:
-        TypeError, ValueError: An argument of another dtype, shape, layout or device; the host
+        TypeError, ValueError: An argument of another type, dtype, shape, layout or device; the host
             backend has no library step (its ``gx_gemm`` is the reference).
         CudaError: The device cannot be used.
     """
@@ -41,8 +42,8 @@ class BlasGemmStep(Plan):
     ):
         """See the class."""
         operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
-        refs = [tensor_ref(f"[blas_gemm] {name}", tensor) for name, tensor in operands.items()]
-        bound = _core.plan_blas_gemm(*refs, num_parallel, steps)
+        sizes = wholes("blas_gemm", num_parallel=num_parallel, steps=steps)
+        bound = _core.plan_blas_gemm(*refs("blas_gemm", operands), *sizes)
         super().__init__(bound.plan(), bound, operands)
 
 

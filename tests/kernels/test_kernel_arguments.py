@@ -10,7 +10,7 @@ import torch
 from kernel_cases import E4M3, F32, Shape
 from kernel_checks import case, copies, differing
 
-from sdm_runtime import kernels
+from sdm_runtime import BlasGemmStep, kernels
 
 SHAPE = Shape(hd=130, steps=2)
 
@@ -209,3 +209,20 @@ def test_plane_reduce_out_may_not_alias():
     planes = torch.ones(2, 48)
     with pytest.raises(ValueError, match="out: expected memory apart from planes"):
         kernels.plane_reduce(planes, planes[1], num_tokens=8, num_parallel=2, chunk_size=4)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error", "message"),
+    [
+        ("steps", True, TypeError, "[blas_gemm] steps: expected an int, got True"),
+        ("steps", 2.0, TypeError, "[blas_gemm] steps: expected an int, got 2.0"),
+        ("steps", 2**63, ValueError, "[blas_gemm] steps: expected an int of 64 bits"),
+        ("num_parallel", "2", TypeError, "[blas_gemm] num_parallel: expected an int, got '2'"),
+        # The sizes are well: what is left is that there is no library step on the host.
+        ("num_parallel", 2, ValueError, "[blas_gemm] d_u"),
+    ],
+)
+def test_the_sizes_of_a_library_step(argument, value, error, message):
+    operands = {"d_u": torch.zeros(4, 4, 6), "x": torch.zeros(4, 4, 4), "d_dv": torch.zeros(16, 6)}
+    with pytest.raises(error, match=re.escape(message)):
+        BlasGemmStep(**operands, **{"steps": 2, "num_parallel": 2, argument: value})

@@ -12,7 +12,6 @@ from sdm_runtime import (
     CudaError,
     StepChain,
     _core,
-    blas_step,
     chain,
     kernel_arguments,
     kernels,
@@ -47,7 +46,7 @@ def on_device(built, monkeypatch):
             shape, strides = tensor.shape, tensor.stride()
             return _core.TensorRef(tensor.data_ptr(), code, core_device, shape, strides)
 
-        for module in (kernels, kernel_arguments, plans, blas_step):
+        for module in (kernels, kernel_arguments, plans):
             monkeypatch.setattr(module, "tensor_ref", ref)
         built.log()
         return built
