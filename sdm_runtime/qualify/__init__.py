@@ -24,7 +24,9 @@ __all__ = [*_EXPORTS]
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
-        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+        found = getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+        globals()[name] = found  # the next use finds it without coming here
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

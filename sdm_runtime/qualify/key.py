@@ -85,7 +85,8 @@ def step_residues(operands: Operands, streams: int) -> tuple[Residues, ...]:
         x.data_ptr() % ALIGNMENT,
         d_dv.data_ptr() % ALIGNMENT,
     )
-    rows, square = (4 * t.stride(0) * streams % ALIGNMENT for t in (d_u, x))
+    rows = 4 * d_u.stride(0) * streams % ALIGNMENT
+    square = 4 * x.stride(0) * streams % ALIGNMENT
     if not (rows or square):
         return (first,)
     steps = min(d_u.shape[0] // streams, ALIGNMENT // 4)  # residues repeat after these

@@ -1,7 +1,7 @@
 """What the loaded library itself says: its version, and the state of torch's handle.
 
-``ctypes.PyDLL`` keeps the interpreter lock: these calls return at once, and giving the lock away
-could cost a switch interval each.
+The calls keep the interpreter lock: they return at once, and giving the lock away could cost a
+switch interval each. The handle's getters are called by the core, all at once: a backward waits.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from sdm_runtime import _core
 from sdm_runtime.qualify.libraries import BlasPaths, KeyUnreadableError
 
 ABSENT = "absent"
@@ -37,18 +38,21 @@ class NativeBlas:
     """Reads versions and handle state through functions that ``find`` looks up.
 
     Args:
-        find_blas: A function of cuBLAS by its name, or None where this release lacks it; called
-            with a handle and a reference to an int, it returns the library's status.
-        find_lt: The same of cuBLASLt.
+        find_blas: A ctypes function of cuBLAS by its name, or None where this release lacks it;
+            called with a handle and a reference to an int, it returns the library's status.
+        find_lt: A function of cuBLASLt, without arguments.
     """
 
     def __init__(
         self,
-        find_blas: Callable[[str], Callable[..., int] | None],
+        find_blas: Callable[[str], Any],
         find_lt: Callable[[str], Callable[..., int] | None],
     ):
         """Look every getter up, once."""
-        self._getters = tuple((name, find_blas(name)) for name in GETTERS)
+        self._getters = {name: find_blas(name) for name in GETTERS}
+        present = [getter for getter in self._getters.values() if getter is not None]
+        self._addresses = [ctypes.cast(getter, ctypes.c_void_p).value for getter in present]
+        self._states: dict[tuple[int, ...], State] = {}  # by what the getters answer
         self._version = find_blas("cublasGetVersion_v2")
         self._lt_version = find_lt("cublasLtGetVersion")
 
@@ -64,17 +68,24 @@ class NativeBlas:
         Raises:
             KeyUnreadableError: A getter that exists fails.
         """
-        value = ctypes.c_int()
+        answers = _core.ask_each(self._addresses, handle)
+        known = self._states.get(answers)
+        if known is None:
+            known = self._states[answers] = self._named(answers)
+        return known
+
+    def _named(self, answers: tuple[int, ...]) -> State:
+        """The state that (status, value) of every getter that there is, in a row, stand for."""
+        left = iter(answers)
         values: list[int | str] = []
-        reference = ctypes.byref(value)
-        for name, getter in self._getters:
+        for name, getter in self._getters.items():
             if getter is None:
                 values.append(ABSENT)
                 continue
-            status = getter(handle, reference)
+            status, value = next(left), next(left)
             if status not in (0, _NOT_SUPPORTED):
                 raise KeyUnreadableError(f"{name}: the library returned status {status}")
-            values.append(UNSUPPORTED if status else value.value)
+            values.append(UNSUPPORTED if status else value)
         return tuple(values)
 
 

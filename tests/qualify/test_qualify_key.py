@@ -77,6 +77,9 @@ def test_libraries_that_cannot_be_told(name):
         blas_paths(text)
 
 
+GETTER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
+
+
 class Library:
     """A release of the BLAS: its getters' values by name; a negative one is a status."""
 
@@ -88,12 +91,12 @@ class Library:
             return None
         given = self.values[name]
 
-        def getter(handle, reference):
+        def getter(handle, value):
             assert handle == 42
-            reference._obj.value = given
+            value[0] = given
             return 0 if given >= 0 else -given
 
-        return getter
+        return GETTER(getter)
 
 
 FIVE = dict(zip(GETTERS, (1, 2, 3, 4, 5, 6, 7, 8, 9), strict=True))
