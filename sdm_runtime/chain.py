@@ -1,4 +1,4 @@
-"""Step chains: plans in order, run for every step, last to first, by one call into the core."""
+"""Step chains: plans in order, run for every step by one call into the core."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
 
 class StepChain:
-    """An ordered list of plans and a step count; runs ``ti = steps-1 .. 0``.
+    """An ordered list of plans and a step count; runs ``ti = steps-1 .. 0``, or the steps upwards.
 
     Args:
         plans: Bound plans of one backend and device (or, from :meth:`load`, unbound ones).
         steps: Number of steps, at most what every plan covers.
+        order: ``"descending"`` (the last step runs first) or ``"ascending"``.
 
     Raises:
         TypeError: An element of ``plans`` is no Plan, or ``steps`` no integer.
-        ValueError: ``steps`` is less than 1, or ``plans`` is empty.
+        ValueError: ``steps`` is less than 1, ``plans`` is empty, or ``order`` is another word.
         PlanError: The plans do not fit each other or ``steps``.
     """
 
-    def __init__(self, plans: Sequence[Plan], steps: int):
+    def __init__(self, plans: Sequence[Plan], steps: int, *, order: str = "descending"):
         """See the class."""
         self._plans = tuple(plans)
         for index, plan in enumerate(self._plans):
@@ -45,10 +46,14 @@ class StepChain:
         self._steps = operator.index(steps)
         if not 1 <= self._steps < 1 << 31:
             raise ValueError(f"steps: expected 1..2^31-1, got {steps}")
+        if order not in ("descending", "ascending"):
+            raise ValueError(f"order: expected 'descending' or 'ascending', got {order!r}")
+        self._ascending = order == "ascending"
         self._core: Any = None
         _core.check_together([plan._core for plan in self._plans], self._steps)
         if all(plan.bound for plan in self._plans):
-            self._core = _core.Chain([plan.require_bound() for plan in self._plans], self._steps)
+            bound = [plan.require_bound() for plan in self._plans]
+            self._core = _core.Chain(bound, self._steps, self._ascending)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -59,6 +64,11 @@ class StepChain:
     def steps(self) -> int:
         """The number of steps of a run."""
         return self._steps
+
+    @property
+    def order(self) -> str:
+        """Which step runs first: ``"descending"``, the last one, or ``"ascending"``."""
+        return "ascending" if self._ascending else "descending"
 
     @property
     def backend(self) -> str:
@@ -78,7 +88,7 @@ class StepChain:
         return self._core
 
     def run(self, stream: torch.cuda.Stream | int | None = None) -> None:
-        """Run every step, last to first. One call into the core; the GIL is released.
+        """Run every step in the chain's order. One call into the core; the GIL is released.
 
         Args:
             stream: A CUDA stream (or its address); None takes torch's current stream of the
@@ -99,6 +109,20 @@ class StepChain:
             return
         handle = blas_handle(self.device, stream) if self.has_library_step else 0
         core.run(stream_address(self.device, stream), handle)
+
+    def run_step(self, ti: int) -> None:
+        """Run the launches of one step of a host chain: for work that looks at each step's results.
+
+        Raises:
+            PlanError: As :meth:`run`.
+            ValueError: The chain has no such step, or does not run on the host.
+        """
+        core = self._require_bound()
+        for plan in self._plans:
+            plan.require_unmoved()
+        if self.backend != "host":
+            raise ValueError(f"run_step: expected a host chain, got a {self.backend} chain")
+        core.run_step(operator.index(ti))
 
     def run_timed(self) -> list[tuple[int, int, int]]:
         """Run a host chain and say when each launch ran.
@@ -145,12 +169,13 @@ class StepChain:
         raise PlanError("chain: no plan has an operand, so it belongs to no device")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the chain's plans and step count to ``path``; operands are not written."""
+        """Write the chain's plans, step count and order to ``path``; operands are not written."""
         Path(path).write_bytes(self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """What :meth:`save` writes."""
-        encoded: bytes = _core.encode_chain([plan._core for plan in self._plans], self._steps)
+        plans = [plan._core for plan in self._plans]
+        encoded: bytes = _core.encode_chain(plans, self._steps, self._ascending)
         return encoded
 
     @classmethod
@@ -161,12 +186,16 @@ class StepChain:
             OSError: The file cannot be read, or is no regular file.
             PlanError: The file is no chain that this build can run; the message says which byte.
         """
-        plans, steps = _core.decode_chain(read_plan_file(path))
-        return cls([Plan(core) for core in plans], steps)
+        plans, steps, ascending = _core.decode_chain(read_plan_file(path))
+        order = "ascending" if ascending else "descending"
+        return cls([Plan(core) for core in plans], steps, order=order)
 
     def unbound(self) -> StepChain:
         """The same chain without its operands: what :meth:`load` gives after :meth:`save`."""
-        return StepChain([Plan.from_tensor(plan.tensor) for plan in self._plans], self._steps)
+        return self._with([Plan.from_tensor(plan.tensor) for plan in self._plans])
+
+    def _with(self, plans: Sequence[Plan]) -> StepChain:
+        return StepChain(plans, self._steps, order=self.order)
 
     def bind(self, **operands: torch.Tensor) -> StepChain:
         """A chain of the same plans that runs on ``operands``, given by operand name.
@@ -190,9 +219,9 @@ class StepChain:
             kept = dict(plan.tensors) if keep else {}
             given = {name: operands[name] for name in wanted if name in operands}
             bound.append(plan.bind(**(kept | given)))
-        return StepChain(bound, self._steps)
+        return self._with(bound)
 
     def __repr__(self) -> str:
         """Kernels and steps."""
         kernels = " -> ".join(plan.kernel for plan in self._plans)
-        return f"StepChain({kernels}, {self._steps} steps, {self.backend})"
+        return f"StepChain({kernels}, {self._steps} steps {self.order}, {self.backend})"

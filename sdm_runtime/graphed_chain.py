@@ -57,7 +57,7 @@ class GraphedChain:
         return int(self._graph.programmatic_edges())
 
     def replay(self, stream: torch.cuda.Stream | int | None = None) -> None:
-        """Run every step, last to first, by one launch.
+        """Run every step, in the chain's order, by one launch.
 
         Args:
             stream: A CUDA stream (or its address); None takes torch's current stream.

@@ -46,6 +46,13 @@ class FieldType(IntEnum):
     BYTES = 12  # an opaque nested struct
 
 
+class StepOrder(IntEnum):
+    """Codes of StepOrder, one byte."""
+
+    DESCENDING = 0  # the last one
+    ASCENDING = 1
+
+
 class PatchKind(IntEnum):
     """Codes of PatchKind, one byte."""
 
@@ -229,7 +236,7 @@ class ChainHeader(Record):
         "header_bytes": (16, 4),
         "steps": (20, 4),
         "num_plans": (24, 4),
-        "reserved": (28, 4),
+        "order": (28, 4),
         "total_bytes": (32, 8),
     }
 
@@ -240,7 +247,7 @@ class ChainHeader(Record):
     header_bytes: int
     steps: int
     num_plans: int
-    reserved: int
+    order: int  # a StepOrder
     total_bytes: int
 
 

@@ -8,11 +8,16 @@ namespace {
 using plancap::BoundPlan;
 using plancap::Chain;
 using plancap::Plan;
+using plancap::StepOrder;
+
+StepOrder order_of(bool ascending) {
+  return ascending ? StepOrder::kAscending : StepOrder::kDescending;
+}
 
 std::shared_ptr<Chain> make_chain(const std::vector<std::shared_ptr<BoundPlan>>& plans,
-                                  uint32_t steps) {
+                                  uint32_t steps, bool ascending) {
   std::vector<BoundPlanPtr> list(plans.begin(), plans.end());
-  return std::make_shared<Chain>(std::move(list), steps);
+  return std::make_shared<Chain>(std::move(list), steps, order_of(ascending));
 }
 
 void check_together(const std::vector<std::shared_ptr<Plan>>& plans, uint32_t steps) {
@@ -20,16 +25,17 @@ void check_together(const std::vector<std::shared_ptr<Plan>>& plans, uint32_t st
   plancap::check_together(list, steps);
 }
 
-py::bytes chain_bytes(const std::vector<std::shared_ptr<Plan>>& plans, uint32_t steps) {
+py::bytes chain_bytes(const std::vector<std::shared_ptr<Plan>>& plans, uint32_t steps,
+                      bool ascending) {
   const std::vector<std::shared_ptr<const Plan>> list(plans.begin(), plans.end());
-  return to_python(plancap::encode_chain(list, steps));
+  return to_python(plancap::encode_chain(list, steps, order_of(ascending)));
 }
 
 py::tuple decode_chain(const py::buffer& buffer) {
   const plancap::DecodedChain chain = plancap::decode_chain(from_python(buffer));
   py::list plans;
   for (const auto& plan : chain.plans) plans.append(std::const_pointer_cast<Plan>(plan));
-  return py::make_tuple(plans, chain.steps);
+  return py::make_tuple(plans, chain.steps, chain.order == StepOrder::kAscending);
 }
 
 void run(const Chain& chain, uintptr_t stream, uintptr_t blas_handle) {
@@ -54,15 +60,17 @@ py::list run_timed(const Chain& chain) {
 
 void bind_chains(py::module_& module) {
   py::class_<Chain, std::shared_ptr<Chain>>(module, "Chain")
-      .def(py::init(&make_chain), py::arg("plans"), py::arg("steps"))
+      .def(py::init(&make_chain), py::arg("plans"), py::arg("steps"), py::arg("ascending") = false)
       .def("run", &run, py::arg("stream"), py::arg("blas_handle") = 0)
       .def("has_library_step", &Chain::has_library_step)
       .def("run_timed", &run_timed)
+      .def("run_step", &Chain::run_host_step, py::call_guard<py::gil_scoped_release>())
       .def("launches", &Chain::launches)
       .def("steps", &Chain::steps)
       .def("device", &Chain::device);
   module.def("check_together", &check_together);
-  module.def("encode_chain", &chain_bytes);
+  module.def("encode_chain", &chain_bytes, py::arg("plans"), py::arg("steps"),
+             py::arg("ascending") = false);
   module.def("decode_chain", &decode_chain);
 }
 

@@ -91,7 +91,7 @@ py::dict chain_header_spans() {
   SDM_SPAN(ChainHeader, header_bytes);
   SDM_SPAN(ChainHeader, steps);
   SDM_SPAN(ChainHeader, num_plans);
-  SDM_SPAN(ChainHeader, reserved);
+  SDM_SPAN(ChainHeader, order);
   SDM_SPAN(ChainHeader, total_bytes);
   return spans;
 }

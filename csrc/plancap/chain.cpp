@@ -35,8 +35,8 @@ void check_together(std::span<const std::shared_ptr<const Plan>> plans, uint32_t
   }
 }
 
-Chain::Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps)
-    : plans_(std::move(plans)), steps_(steps) {
+Chain::Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps, StepOrder order)
+    : plans_(std::move(plans)), steps_(steps), order_(order) {
   std::vector<std::shared_ptr<const Plan>> unbound;
   for (const auto& plan : plans_) unbound.push_back(plan->shared_plan());
   check_together(unbound, steps_);
@@ -59,26 +59,42 @@ uint64_t Chain::launches() const {
   return per_step * steps_;
 }
 
-// Every step, last to first; after_launch(plan index) follows each launch.
+Chain::Blocks Chain::copy_params() const {
+  SDM_INTERNAL_CHECK(backend() == Backend::kHost, "a host run of a cuda chain");
+  Blocks params;
+  for (const auto& plan : plans_) params.emplace_back(plan->params().begin(), plan->params().end());
+  return params;
+}
+
+// The launches of step ti; after_launch(plan index) follows each.
+template <typename AfterLaunch>
+void Chain::launch_step(Blocks& params, int64_t ti, const AfterLaunch& after_launch) const {
+  for (size_t i = 0; i < plans_.size(); ++i) {
+    const Plan& plan = plans_[i]->plan();
+    if (plan.empty()) continue;
+    for (const ResolvedPatch& patch : plans_[i]->patches()) patch.apply(params[i].data(), ti);
+    plan.kernel().host(params[i].data());
+    after_launch(i);
+  }
+}
+
+// Every step in the chain's order; nothing is allocated per step.
 template <typename AfterLaunch>
 void Chain::walk_host(const AfterLaunch& after_launch) const {
-  SDM_INTERNAL_CHECK(backend() == Backend::kHost, "run_host on a cuda chain");
-  // One private copy of each parameter block; nothing is allocated per step.
-  std::vector<std::vector<std::byte>> params;
-  for (const auto& plan : plans_) params.emplace_back(plan->params().begin(), plan->params().end());
-  for (int64_t ti = int64_t{steps_} - 1; ti >= 0; --ti) {
-    for (size_t i = 0; i < plans_.size(); ++i) {
-      const Plan& plan = plans_[i]->plan();
-      if (plan.empty()) continue;
-      for (const ResolvedPatch& patch : plans_[i]->patches()) patch.apply(params[i].data(), ti);
-      plan.kernel().host(params[i].data());
-      after_launch(i);
-    }
+  Blocks params = copy_params();
+  for (int64_t index = 0; index < steps_; ++index) {
+    launch_step(params, step_at(index), after_launch);
   }
 }
 
 void Chain::run_host() const {
   walk_host([](size_t) {});
+}
+
+void Chain::run_host_step(int64_t ti) const {
+  SDM_EXPECT(ti >= 0 && ti < steps_, kValue, "chain", "ti", cat("a step in 0..", steps_ - 1), ti);
+  Blocks params = copy_params();
+  launch_step(params, ti, [](size_t) {});
 }
 
 std::vector<LaunchTime> Chain::run_host_timed() const {

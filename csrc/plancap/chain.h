@@ -1,4 +1,4 @@
-// A chain: plans in order, run for ti = steps-1 .. 0.
+// A chain: plans in order, run for ti = steps-1 .. 0, or for 0 .. steps-1 (StepOrder).
 #pragma once
 #include <memory>
 #include <vector>
@@ -21,10 +21,16 @@ struct LaunchTime {
 class Chain {
  public:
   // Throws kPlan for plans that do not belong together or operands on two devices.
-  Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps);
+  Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps,
+        StepOrder order = StepOrder::kDescending);
 
   std::span<const std::shared_ptr<const BoundPlan>> plans() const { return plans_; }
   uint32_t steps() const { return steps_; }
+  StepOrder order() const { return order_; }
+  // The step that runs as number `index`.
+  int64_t step_at(int64_t index) const {
+    return order_ == StepOrder::kAscending ? index : int64_t{steps_} - 1 - index;
+  }
   Backend backend() const { return plans_.front()->plan().backend(); }
   Device device() const { return plans_.front()->device(); }
 
@@ -38,24 +44,34 @@ class Chain {
   // may run one chain at once (their operands are then shared: that is the caller's race to avoid).
   void run_host() const;
 
+  // The launches of one step alone. Throws a ValueError for a step that the chain has not.
+  void run_host_step(int64_t ti) const;
+
   // run_host, and when each launch ran.
   std::vector<LaunchTime> run_host_timed() const;
 
  private:
   std::vector<std::shared_ptr<const BoundPlan>> plans_;
+  // One private copy of each parameter block.
+  using Blocks = std::vector<std::vector<std::byte>>;
+  Blocks copy_params() const;
+  template <typename AfterLaunch>
+  void launch_step(Blocks& params, int64_t ti, const AfterLaunch& after_launch) const;
   template <typename AfterLaunch>
   void walk_host(const AfterLaunch& after_launch) const;
 
   uint32_t steps_;
+  StepOrder order_;
 };
 
-// The chain file: unbound plans and a step count.
+// The chain file: unbound plans, a step count and which step runs first.
 std::vector<std::byte> encode_chain(std::span<const std::shared_ptr<const Plan>> plans,
-                                    uint32_t steps);
+                                    uint32_t steps, StepOrder order = StepOrder::kDescending);
 
 struct DecodedChain {
   std::vector<std::shared_ptr<const Plan>> plans;
   uint32_t steps = 0;
+  StepOrder order = StepOrder::kDescending;
 };
 DecodedChain decode_chain(std::span<const std::byte> bytes);
 

@@ -33,13 +33,15 @@ void check_header(const ChainHeader& header, std::span<const std::byte> bytes) {
   SDM_CHAIN_CHECK(header.steps >= 1 && header.steps <= 0x7fffffff, offsetof(ChainHeader, steps),
                   header.steps, " steps, expected 1..2^31-1");
   SDM_CHAIN_CHECK(header.num_plans >= 1, offsetof(ChainHeader, num_plans), "no plan in it");
-  SDM_CHAIN_CHECK(header.reserved == 0, offsetof(ChainHeader, reserved), "reserved bytes not zero");
+  SDM_CHAIN_CHECK(header.order <= static_cast<uint32_t>(StepOrder::kAscending),
+                  offsetof(ChainHeader, order), "step order ", header.order,
+                  ", expected 0 (last step first) or 1 (first step first)");
 }
 
 }  // namespace
 
 std::vector<std::byte> encode_chain(std::span<const std::shared_ptr<const Plan>> plans,
-                                    uint32_t steps) {
+                                    uint32_t steps, StepOrder order) {
   check_together(plans, steps);
   ChainHeader header{};
   header.magic = kChainMagic;
@@ -48,6 +50,7 @@ std::vector<std::byte> encode_chain(std::span<const std::shared_ptr<const Plan>>
   header.header_bytes = sizeof(ChainHeader);
   header.steps = steps;
   header.num_plans = static_cast<uint32_t>(plans.size());
+  header.order = static_cast<uint32_t>(order);
 
   std::vector<std::byte> bytes(sizeof(ChainHeader) + plans.size() * sizeof(ChainEntry));
   for (size_t i = 0; i < plans.size(); ++i) {
@@ -71,6 +74,7 @@ DecodedChain decode_chain(std::span<const std::byte> bytes) {
 
   DecodedChain chain;
   chain.steps = header.steps;
+  chain.order = static_cast<StepOrder>(header.order);
   const uint64_t table_end = sizeof(ChainHeader) + uint64_t{header.num_plans} * sizeof(ChainEntry);
   SDM_CHAIN_CHECK(table_end <= bytes.size(), offsetof(ChainHeader, num_plans), header.num_plans,
                   " plans do not fit into ", bytes.size(), " bytes");

@@ -43,6 +43,12 @@ enum class FieldType : uint8_t {
   kBytes = 12,  // an opaque nested struct
 };
 
+// Which of a chain's steps runs first.
+enum class StepOrder : uint8_t {
+  kDescending = 0,  // the last one
+  kAscending = 1,
+};
+
 enum class PatchKind : uint8_t {
   kInt32 = 1,
   kInt64 = 2,
@@ -138,7 +144,7 @@ struct ChainHeader {
   uint32_t header_bytes;
   uint32_t steps;
   uint32_t num_plans;
-  uint32_t reserved;
+  uint32_t order;  // a StepOrder
   uint64_t total_bytes;
 };
 

@@ -101,6 +101,7 @@ def chain_data(chain: ChainModel) -> Data:
         "kind": chain.kind,
         "bytes": len(chain.data),
         "steps": chain.steps,
+        "order": word(chain.order),
         "launches": chain.launches,
         "step_traffic": step_traffic(chain).as_data(),
         "plans": [plan_data(plan) for plan in chain.plans],

@@ -58,7 +58,7 @@ def steps_command(
     from sdm_runtime.inspect.steps import check_steps, print_steps, steps_data
 
     chain = _load(file, as_json)
-    steps = step or list(dict.fromkeys([chain.steps - 1, 0]))
+    steps = step or list(dict.fromkeys([chain.run_order[0], chain.run_order[-1]]))
     try:
         check_steps(chain, steps)
     except ValueError as error:

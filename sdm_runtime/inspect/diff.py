@@ -19,6 +19,7 @@ from sdm_runtime.inspect.as_data import (
 )
 from sdm_runtime.inspect.model import ChainModel, PlanModel
 from sdm_runtime.inspect.terminal import say
+from sdm_runtime.plan_records import word
 
 _ABSENT = "(none)"
 
@@ -43,7 +44,8 @@ def diff(a: ChainModel, b: ChainModel) -> list[Difference]:
 
 
 def _chain_facts(chain: ChainModel) -> dict[str, Any]:
-    return {"kind": chain.kind, "steps": chain.steps, "plans": len(chain.plans)}
+    order = word(chain.order)
+    return {"kind": chain.kind, "steps": chain.steps, "order": order, "plans": len(chain.plans)}
 
 
 def _compare_plans(a: ChainModel, b: ChainModel) -> Iterator[Difference]:

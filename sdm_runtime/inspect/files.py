@@ -12,7 +12,13 @@ from sdm_runtime.inspect.checks import check_seal, expect
 from sdm_runtime.inspect.decode_plan import decode_plan
 from sdm_runtime.inspect.model import ChainModel, FileError
 from sdm_runtime.plan_files import read_plan_file
-from sdm_runtime.plan_format import CHAIN_MAGIC, PLAN_MAGIC, ChainEntry, ChainHeader
+from sdm_runtime.plan_format import (
+    CHAIN_MAGIC,
+    PLAN_MAGIC,
+    ChainEntry,
+    ChainHeader,
+    StepOrder,
+)
 
 
 def load(path: str | os.PathLike[str]) -> ChainModel:
@@ -44,7 +50,11 @@ def _decode_chain(data: bytes) -> ChainModel:
     check_seal(ChainHeader, data, 0)
     header = ChainHeader.unpack(data)
     expect(header.num_plans >= 1, "no plan in it", ChainHeader.SPANS["num_plans"][0])
-    expect(header.reserved == 0, "reserved bytes not zero", ChainHeader.SPANS["reserved"][0])
+    expect(
+        header.order in tuple(StepOrder),
+        f"step order {header.order}, expected 0 (last step first) or 1 (first step first)",
+        ChainHeader.SPANS["order"][0],
+    )
     following = size + header.num_plans * ChainEntry.SIZE
     expect(
         following <= len(data),
@@ -66,4 +76,4 @@ def _decode_chain(data: bytes) -> ChainModel:
             raise FileError(f"plan {index}: {error.reason}", error.byte) from None
         following += entry.size
     expect(following == len(data), "bytes after the last plan", following)
-    return ChainModel("chain", data, header.steps, tuple(plans))
+    return ChainModel("chain", data, header.steps, tuple(plans), StepOrder(header.order))

@@ -71,7 +71,7 @@ def match(graph: CapturedGraph, chain: ChainModel) -> Match:
     """
     launches = [
         Launch(step, index, plan)
-        for step in range(chain.steps - 1, -1, -1)
+        for step in chain.run_order
         for index, plan in enumerate(chain.plans)
         if not plan.empty and not plan.library
     ]

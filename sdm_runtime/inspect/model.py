@@ -18,6 +18,7 @@ from sdm_runtime.plan_format import (
     FieldType,
     PatchKind,
     PlanHeader,
+    StepOrder,
 )
 
 Value = int | float | bytes | None  # None: a pointer, which a file never holds
@@ -203,6 +204,19 @@ class ChainModel:
     data: bytes
     steps: int
     plans: tuple[PlanModel, ...]
+    order: StepOrder = StepOrder.DESCENDING
+
+    @property
+    def run_order(self) -> range:
+        """The steps as a run takes them."""
+        if self.order is StepOrder.ASCENDING:
+            return range(self.steps)
+        return range(self.steps - 1, -1, -1)
+
+    @property
+    def run_text(self) -> str:
+        """``511 .. 0``: the first step of a run and the last."""
+        return f"{self.run_order[0]} .. {self.run_order[-1]}"
 
     @property
     def launches(self) -> int:

@@ -41,7 +41,7 @@ def _print_summary(console: Console, chain: ChainModel) -> None:
         f"{len(chain.data)} bytes",
     )
     order = " -> ".join(plan.kernel for plan in chain.plans)
-    say(console, f"for ti = {chain.steps - 1} .. 0:  {order}")
+    say(console, f"for ti = {chain.run_text}:  {order}")
     traffic = step_traffic(chain)
     line = f"a step reads {size(traffic.read)} and writes {size(traffic.written)}"
     if traffic.anywhere:

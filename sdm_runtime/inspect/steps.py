@@ -75,7 +75,7 @@ def _operand_data(plan: PlanModel, operand: Operand, ti: int) -> dict[str, Any]:
 def print_steps(console: Console, chain: ChainModel, steps: Sequence[int]) -> None:
     """A table of launches for every step."""
     for ti in steps:
-        heading(console, f"step {ti}", f"of {chain.steps - 1} .. 0")
+        heading(console, f"step {ti}", f"of {chain.run_text}")
         for index, plan in enumerate(chain.plans):
             _print_launch(console, plan, index, ti)
         console.print()

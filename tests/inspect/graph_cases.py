@@ -53,7 +53,7 @@ def captured(
     foreign = GraphNode("kernel", "elementwise", (40, 1, 1), (256, 1, 1), 0, b"\1" * 24)
     nodes: list[GraphNode] = [foreign] * around
     early = [False] * around
-    for ti in range(chain.steps - 1, -1, -1):
+    for ti in chain.run_order:
         for index, plan in enumerate(chain.plans):
             if (ti, index) != without:
                 nodes.append(launch_node(plan, ti, at))

@@ -35,7 +35,7 @@ FACTS = DeviceFacts(
 )
 
 
-def chain_file(plans: list[bytes], steps: int = SHAPE.steps) -> bytes:
+def chain_file(plans: list[bytes], steps: int = SHAPE.steps, order: int = 0) -> bytes:
     """A chain file of these plans, whatever they are."""
     at = ChainHeader.SIZE + len(plans) * ChainEntry.SIZE
     entries = b""
@@ -50,7 +50,7 @@ def chain_file(plans: list[bytes], steps: int = SHAPE.steps) -> bytes:
         header_bytes=ChainHeader.SIZE,
         steps=steps,
         num_plans=len(plans),
-        reserved=0,
+        order=order,
         total_bytes=at,
     )
     return bytes(reseal(header.pack() + entries + b"".join(plans)))

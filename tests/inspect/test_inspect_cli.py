@@ -55,6 +55,21 @@ def test_show_names_everything(files):
         assert name in output
 
 
+def test_the_order_of_the_steps_is_said(files, tmp_path):
+    upwards = tmp_path / "upwards"
+    upwards.write_bytes(cases.chain_file(list(cases.host_plans()), order=1))
+    assert "for ti = 0 .. 4:  gx_gwr -> " in run("show", upwards)[1]
+    assert run_json("show", upwards)[1]["order"] == "ascending"
+    assert run_json("show", files / "chain")[1]["order"] == "descending"
+    assert "step 0" in run("steps", upwards)[1].splitlines()[0]
+    status, differences = run_json("diff", files / "chain", upwards)
+    assert status == 1
+    (difference,) = differences
+    assert (difference["what"], difference["a"], difference["b"]) == (
+        "order", "descending", "ascending",
+    )  # fmt: skip
+
+
 def test_show_of_a_cuda_plan(files):
     status, output = run("show", files / "cuda", "--plan", "2")
     assert status == 0

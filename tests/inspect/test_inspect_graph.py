@@ -34,6 +34,16 @@ def test_a_whole_chain_is_found():
     assert "20 nodes are steps 4..0 of this chain, 19 programmatic edges, 0 full" in str(report)
 
 
+def test_an_ascending_chain_is_found_first_step_first():
+    upwards = decode(cases.chain_file(list(cases.cuda_plans()), order=1))
+    graph = captured(upwards)
+    found = match(graph, upwards)
+    assert found.differences == ()
+    assert "20 nodes are steps 0..4 of this chain" in str(GraphReport(graph, found))
+    # The control: the same nodes are no run of the descending chain.
+    assert match(graph, CHAIN).differences != ()
+
+
 def test_a_chain_among_other_kernels_and_twice():
     once = captured(CHAIN, around=3)
     count = len(once.nodes)

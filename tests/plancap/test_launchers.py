@@ -102,6 +102,39 @@ def test_patches_follow_their_formula(bytes_line, value_line, first_line):
         assert torch.equal(out, expected)
 
 
+@pytest.mark.parametrize("order", ["descending", "ascending"])
+def test_the_steps_run_in_the_chains_order(order):
+    """Every step writes the same element: the last one's value stays."""
+    out = torch.zeros(1)
+    plan = walk_plan(out, value_line=(10, 1, 0, 99), steps=4)
+    chain = StepChain([plan], 4, order=order)
+    assert chain.order == order
+    chain.run()
+    assert out.item() == {"descending": 10, "ascending": 13}[order]
+    chain.run_timed()
+    assert out.item() == {"descending": 10, "ascending": 13}[order]
+    assert StepChain([plan], 4).order == "descending"
+
+
+def test_one_step_runs_alone():
+    out = torch.zeros(8)
+    plan = walk_plan(out, bytes_line=(0, 4, 0, 28), value_line=(10, 1, 0, 99), steps=4)
+    chain = StepChain([plan], 4)
+    chain.run_step(2)
+    assert out.tolist() == [0, 0, 12, 0, 0, 0, 0, 0]
+    for step in (4, -1):
+        with pytest.raises(ValueError, match=rf"ti: expected a step in 0..3, got {step}"):
+            chain.run_step(step)
+    with pytest.raises(PlanError, match="expected a bound plan"):
+        chain.unbound().run_step(0)
+
+
+def test_an_order_is_one_of_two_words():
+    plan = walk_plan(torch.zeros(1))
+    with pytest.raises(ValueError, match="order: expected 'descending' or 'ascending', got 'up'"):
+        StepChain([plan], 1, order="up")
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

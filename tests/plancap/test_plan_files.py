@@ -44,6 +44,18 @@ def test_a_sparse_file_beyond_memory(loader, chain, tmp_path):
             loader(path)
 
 
+@pytest.mark.parametrize("order", ["descending", "ascending"])
+def test_the_order_of_the_steps_is_kept(chain, order, tmp_path):
+    StepChain(chain.plans, 2, order=order).save(tmp_path / "chain")
+    loaded = StepChain.load(tmp_path / "chain")
+    assert loaded.order == loaded.unbound().order == order
+    assert loaded.bind(**chain.plans[0].tensors).order == order
+    assert load(tmp_path / "chain").order.name.lower() == order
+    # A file from before chains had an order says nothing there: descending.
+    zeros = (tmp_path / "chain").read_bytes()[28:32] == bytes(4)
+    assert zeros == (order == "descending")
+
+
 def test_one_byte_more_is_found_and_none_is_fine(chain, tmp_path):
     for save, loader in ((chain.save, StepChain.load), (chain.plans[0].save, Plan.load)):
         save(tmp_path / "file")

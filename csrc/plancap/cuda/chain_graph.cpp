@@ -94,8 +94,8 @@ std::vector<CUgraphNode> add_library_call(CUgraph graph, const Chain& chain,
 }
 
 void expect_same_plans(const Chain& present, const Chain& given) {
-  bool same = present.steps() == given.steps() && present.plans().size() == given.plans().size() &&
-              present.device() == given.device();
+  bool same = present.steps() == given.steps() && present.order() == given.order() &&
+              present.plans().size() == given.plans().size() && present.device() == given.device();
   for (size_t i = 0; same && i < present.plans().size(); ++i) {
     same = std::ranges::equal(present.plans()[i]->plan().bytes(), given.plans()[i]->plan().bytes());
   }

@@ -22,7 +22,8 @@ void walk_launches(const Chain& chain, Visit&& visit) {
     params.emplace_back(bound->params().begin(), bound->params().end());
   }
   bool after_kernel = false;
-  for (int64_t ti = int64_t{chain.steps()} - 1; ti >= 0; --ti) {
+  for (int64_t index = 0; index < chain.steps(); ++index) {
+    const int64_t ti = chain.step_at(index);
     for (size_t i = 0; i < params.size(); ++i) {
       const BoundPlan& bound = *chain.plans()[i];
       if (bound.plan().empty()) continue;

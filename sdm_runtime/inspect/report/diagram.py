@@ -77,7 +77,7 @@ def _arrow_heads() -> Markup:
 def _loop(chain: ChainModel) -> Markup:
     """From the last launch of a step back to the first launch of the next one."""
     first, last = _Place(0).x, _Place(len(chain.plans) - 1).x
-    text = "1 step" if chain.steps == 1 else f"for ti = {chain.steps - 1} .. 0"
+    text = "1 step" if chain.steps == 1 else f"for ti = {chain.run_text}"
     label = element("text", text, x=(first + last) / 2, y=16, class_="loop-text")
     if chain.steps == 1:
         return label

@@ -103,6 +103,6 @@ def _step_control(chain: ChainModel) -> Markup:
         "input", type="range", id="step", min=0, max=last, value=last, aria_label="step"
     )
     count = element(
-        "span", f"of {plural(chain.steps, 'step')}, the last runs first", class_="quiet"
+        "span", f"of {plural(chain.steps, 'step')}, run {chain.run_text}", class_="quiet"
     )
     return element("p", label, slider, count, class_="step-control")

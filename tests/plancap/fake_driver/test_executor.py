@@ -5,7 +5,7 @@ import threading
 import pytest
 from forged import STEPS, cuda_plan, gemm_params, gemm_tensors, operands
 
-from sdm_runtime import CudaError, _core, instruments
+from sdm_runtime import CudaError, PlanError, _core, instruments
 
 PROGRAMMATIC = "6"  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 CLUSTER = "4"  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -30,6 +30,20 @@ def test_run_launches_every_step_last_to_first_with_patched_parameters(driver):
         assert launch["block"] == [128, 1, 1]
         assert bytes.fromhex(launch["params"]) == gemm_params(tensors, step)
         assert launch["attributes"] == {}
+
+
+def test_an_ascending_chain_runs_and_replays_first_to_last(driver):
+    tensors = gemm_tensors()
+    chain = _core.Chain([bound_gemm(driver, tensors)], STEPS, ascending=True)
+    driver.log()
+    chain.run(driver.stream())
+    expected = [gemm_params(tensors, step) for step in range(STEPS)]
+    assert [bytes.fromhex(launch["params"]) for launch in driver.log("launch")] == expected
+    graph = _core.ChainGraph(chain)
+    graph.replay(driver.stream())
+    assert [bytes.fromhex(node["params"]) for node in driver.log("node")] == expected
+    with pytest.raises(PlanError, match="expected the graph's own plans"):
+        graph.rebind(_core.Chain([bound_gemm(driver, tensors)], STEPS))
 
 
 def test_plans_run_in_order_within_a_step(driver):
