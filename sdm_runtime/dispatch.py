@@ -17,7 +17,7 @@ class Dispatch:
     """One call: the names are the keys of :func:`last_dispatch`."""
 
     op: str  # "sdm_write_read.forward", "sdm_write_read.backward", ..
-    route: str  # "loop" (torch operations step by step) or "chain" (plans run by the executor)
+    route: str  # "chain": plans run by the executor
     backend: str  # "host" or "cuda"
     gemm: str | None = None  # "gx_gemm" or "blas"; None where no step has one
     gemm_reason: str = ""
@@ -44,7 +44,7 @@ def last_dispatch() -> dict[str, Any] | None:
     """What the latest call ran, in any thread of this process; None before the first.
 
     Returns:
-        A new dict: op, route ("chain" or "loop"), backend, gemm, gemm_reason and
+        A new dict: op, route ("chain"), backend, gemm, gemm_reason and
         gemm_probe_us (microseconds of a probe), pdl, geometry, launches, plan_us (microseconds
         spent on building plans, the probe left out).
     """

@@ -18,6 +18,10 @@ from __future__ import annotations
 import torch
 
 from sdm_runtime import _core
+from sdm_runtime.forward_kernels import fx_read as fx_read
+from sdm_runtime.forward_kernels import fx_write as fx_write
+from sdm_runtime.forward_kernels import plan_fx_read as plan_fx_read
+from sdm_runtime.forward_kernels import plan_fx_write as plan_fx_write
 from sdm_runtime.kernel_arguments import flag, optional_ref, refs, whole, wholes
 from sdm_runtime.plans import Plan
 from sdm_runtime.tensors import current_stream, tensor_ref

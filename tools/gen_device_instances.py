@@ -36,7 +36,7 @@ PA2_ROWS = [
     ("f32", "int4", "f32"),
 ]
 GDS_ROWS = [("bf16", "bf16"), ("bf16", "f32"), ("f32", "f32")]
-GWR_ROWS = [("bf16",), ("f32",)]
+BANK_ROWS = [("bf16",), ("f32",)]
 GEMM_TILES = ["8x16", "16x64", "32x64", "64x64", "128x128"]
 GEMM_ANY_TILES = ["8x16", "32x64"]
 
@@ -132,7 +132,6 @@ def chunk_instances() -> list[Instance]:
         for name, params, bounds in (
             ("chunk_prepare", "ChunkPrepareParams", "kPrepareThreads"),
             ("pair_matrices", "PairMatricesParams", "kPairThreads"),
-            ("step_lists", "StepListsParams", "kListThreads"),
             ("token_gradients", "TokenGradientsParams", "kTokenThreads"),
         )
     ]
@@ -149,7 +148,9 @@ def instances() -> list[Instance]:
     return [
         *row_instances("gx_pa2", "GxPa2Params", "kPa2Shape.threads", PA2_ROWS),
         *row_instances("gx_gds", "GxGdsParams", "kGdsShape.threads", GDS_ROWS),
-        *row_instances("gx_gwr", "GxGwrParams", "kGwrShape.threads", GWR_ROWS),
+        *row_instances("gx_gwr", "GxGwrParams", "kGwrShape.threads", BANK_ROWS),
+        *row_instances("fx_read", "FxReadParams", "kReadShape.threads", BANK_ROWS),
+        *row_instances("fx_write", "FxWriteParams", "kWriteShape.threads", BANK_ROWS),
         *gemm_instances(),
         *reduce_instances(),
         *chunk_instances(),

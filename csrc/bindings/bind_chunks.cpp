@@ -1,5 +1,4 @@
 // The kernels that work on all chunks of a call at once, before and after the step chain.
-#include <array>
 #include <map>
 #include <vector>
 
@@ -7,7 +6,6 @@
 #include "kernels/chunk_gradients/chunk_gradients.h"
 #include "kernels/chunk_prepare/chunk_prepare.h"
 #include "kernels/pair_matrices/pair_matrices.h"
-#include "kernels/step_lists/step_lists.h"
 #include "kernels/token_gradients/token_gradients.h"
 
 namespace py = pybind11;
@@ -25,8 +23,9 @@ ChainRecordRefs chain_refs(const Refs& refs) {
   return chain;
 }
 
-void run_chunk_prepare(const Refs& refs, const std::optional<Refs>& chain, int64_t chunk_size,
-                       int64_t first_step, bool bf16_weights, uintptr_t stream) {
+void run_chunk_prepare(const Refs& refs, const std::optional<Refs>& chain,
+                       const std::optional<Refs>& steps, int64_t chunk_size, int64_t first_step,
+                       bool bf16_weights, uintptr_t stream) {
   ChunkPrepareArgs args;
   args.k_idx = refs.at("k_idx");
   args.q_idx = refs.at("q_idx");
@@ -38,6 +37,7 @@ void run_chunk_prepare(const Refs& refs, const std::optional<Refs>& chain, int64
   args.events = refs.at("events");
   args.places = refs.at("places");
   if (chain) args.chain = chain_refs(*chain);
+  if (steps) args.steps = StepRecordRefs{steps->at("row_weights"), steps->at("updates")};
   args.chunk_size = chunk_size;
   args.first_step = first_step;
   args.bf16_weights = bf16_weights;
@@ -93,37 +93,11 @@ void run_token_gradients(const Refs& refs, int64_t first_step, uintptr_t stream)
   launch_now(token_gradients, args, args.d_u.device, stream);
 }
 
-// The table's rows: v, groups, from a step's groups to the next step's, reads, zeros.
-void run_step_lists(const Refs& refs, int64_t chunk_size, int64_t first_step,
-                    const std::array<int64_t, 5>& table, uintptr_t stream) {
-  StepListsArgs args;
-  args.events = refs.at("events");
-  args.k_idx = refs.at("k_idx");
-  args.q_idx = refs.at("q_idx");
-  args.gather = refs.at("gather");
-  args.bags = refs.at("bags");
-  args.bag_weights = refs.at("bag_weights");
-  args.update_bags = refs.at("update_bags");
-  args.update_weights = refs.at("update_weights");
-  args.update_offsets = refs.at("update_offsets");
-  args.update_sources = refs.at("update_sources");
-  args.used = refs.at("used");
-  args.chunk_size = chunk_size;
-  args.first_step = first_step;
-  args.v_row = table[0];
-  args.group_row = table[1];
-  args.group_stride = table[2];
-  args.read_row = table[3];
-  args.zero_row = table[4];
-  launch_now(step_lists, args, args.events.device, stream);
-}
-
 }  // namespace
 
 void bind_chunks(py::module_& module) {
   module.def("chunk_prepare", &run_chunk_prepare);
   module.def("pair_matrices", &run_pair_matrices);
-  module.def("step_lists", &run_step_lists);
   module.def("token_gradients", &run_token_gradients);
   module.def("chunk_gradients", &run_chunk_gradients);
 }

@@ -1,6 +1,8 @@
 // Every launcher twice: launch it now, or record it as a plan. Both take the same operands, so both
 // go through the same checks.
 #include "bindings/bindings.h"
+#include "kernels/fx_read/fx_read.h"
+#include "kernels/fx_write/fx_write.h"
 #include "kernels/gx_gds/gx_gds.h"
 #include "kernels/gx_gemm/gx_gemm.h"
 #include "kernels/gx_gwr/gx_gwr.h"
@@ -104,6 +106,37 @@ GxGdsArgs gds_args(const TensorRef& grad, const TensorRef& bank, const TensorRef
   return args;
 }
 
+FxReadArgs read_args(const TensorRef& bank, const TensorRef& v, const TensorRef& row_weights,
+                     const TensorRef& residual, const TensorRef& reading, int64_t num_parallel,
+                     int64_t chunk_size, int64_t num_writes, int64_t num_tokens) {
+  FxReadArgs args;
+  args.bank = bank;
+  args.v = v;
+  args.row_weights = row_weights;
+  args.residual = residual;
+  args.reading = reading;
+  args.num_parallel = num_parallel;
+  args.chunk_size = chunk_size;
+  args.num_writes = num_writes;
+  args.num_tokens = num_tokens;
+  return args;
+}
+
+FxWriteArgs write_args(const TensorRef& bank, const TensorRef& delta, const TensorRef& updates,
+                       const std::optional<TensorRef>& snap, const std::optional<TensorRef>& bpre,
+                       int64_t num_parallel, int64_t chunk_size, int64_t num_writes) {
+  FxWriteArgs args;
+  args.bank = bank;
+  args.delta = delta;
+  args.updates = updates;
+  args.snap = snap;
+  args.bpre = bpre;
+  args.num_parallel = num_parallel;
+  args.chunk_size = chunk_size;
+  args.num_writes = num_writes;
+  return args;
+}
+
 void bind_plane_reduce(py::module_& module) {
   module.def("plane_reduce",
              [](const TensorRef& planes, const TensorRef& out,
@@ -129,6 +162,8 @@ void bind_kernels(py::module_& module) {
   bind_step_kernel(module, "gx_gemm", gx_gemm, gemm_args);
   bind_step_kernel(module, "gx_pa2", gx_pa2, pa2_args);
   bind_step_kernel(module, "gx_gds", gx_gds, gds_args);
+  bind_step_kernel(module, "fx_read", fx_read, read_args);
+  bind_step_kernel(module, "fx_write", fx_write, write_args);
   bind_plane_reduce(module);
   module.def("quantize_rows", &quantize_rows, py::call_guard<py::gil_scoped_release>());
 }

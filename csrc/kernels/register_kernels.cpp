@@ -2,6 +2,8 @@
 
 #include "kernels/bf16_linear/bf16_linear.h"
 #include "kernels/blas_gemm/blas_gemm.h"
+#include "kernels/fx_read/fx_read.h"
+#include "kernels/fx_write/fx_write.h"
 #include "kernels/gx_gds/gx_gds.h"
 #include "kernels/gx_gemm/gx_gemm.h"
 #include "kernels/gx_gwr/gx_gwr.h"
@@ -16,6 +18,8 @@ void register_kernels() {
   plancap::register_kernel(gx_gemm_info());
   plancap::register_kernel(gx_pa2_info());
   plancap::register_kernel(gx_gds_info());
+  plancap::register_kernel(fx_read_info());
+  plancap::register_kernel(fx_write_info());
   plancap::register_kernel(plane_reduce_info());
   plancap::register_kernel(bf16_linear_info());
   plancap::register_kernel(blas_gemm_info());

@@ -70,7 +70,7 @@ class BankLease:
         if exact:
             _set_version(self.bank, self._before)
         else:
-            self.bank[:0].zero_()  # no element changes; the counter rises
+            raise_version(self.bank)
 
     def pending(self, other: Tensor) -> bool:
         """Whether this call's backward is to come and would restore rows of other."""
@@ -105,6 +105,11 @@ def _claim(lease: BankLease) -> None:
 def _span(x: Tensor) -> tuple[int, int]:
     begin = x.data_ptr()
     return begin, begin + x.numel() * x.element_size()
+
+
+def raise_version(x: Tensor) -> None:
+    """Tell autograd of a write that no torch operation made; refused as such a write would be."""
+    x[:0].zero_()  # no element changes
 
 
 def _set_version(x: Tensor, version: int) -> None:

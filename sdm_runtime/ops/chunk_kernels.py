@@ -1,4 +1,4 @@
-"""The kernels that take all chunks of a segment at once, around the step chain and the step loop.
+"""The kernels that take all chunks of a segment at once, around the step chains.
 
 Each is one launch on a device and a loop over chunks on the CPU, from the same source. A group of
 events of one slot is walked by one thread, front to back: no result depends on threads.
@@ -16,7 +16,6 @@ from sdm_runtime import _core
 from sdm_runtime.ops.chain_records import ChainRecords
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import Inputs
-from sdm_runtime.ops.step_table import StepTable
 from sdm_runtime.tensors import current_stream, tensor_ref
 
 _KERNEL_DTYPES = (torch.float32, torch.bfloat16)
@@ -38,18 +37,11 @@ class RowDots(NamedTuple):
     dqeff: Tensor  # <gy, M0>
 
 
-class StepLists(NamedTuple):
-    """One row per step; n = C*W, m = C*R. Rows of the step table if nothing is said."""
+class StepRecords(NamedTuple):
+    """The forward's operands that follow from the inputs; n = C*W."""
 
-    gather: Tensor  # int64 [S, P*n] bank rows of the groups; [S, P*n + P*m] with the reads'
-    bags: Tensor  # int64 [S, P*C*(1+W) + P*m]: {v, groups} per token; then {reads} per token, in
-    # bank rows if they are not fetched into the table
-    bag_weights: Tensor  # f32
-    update_bags: Tensor  # int64 [S, 2*P*n]: {own row, its tokens' deltas ..} of every group
-    update_weights: Tensor  # f32
-    update_offsets: Tensor  # int64 [S, P*n]: where each group's bag starts
-    update_sources: Tensor  # int64 [S, P*n]: the bag for each group; the first's, past the used
-    used: Tensor  # int32 [N]: how many groups a chunk has
+    row_weights: Tensor  # int32 [N*C, W+R, 2]: slot and weight, -keff of a write, qeff of a read
+    updates: Tensor  # int32 [N, n, 4], write records sorted by slot, with pd and cpe
 
 
 class WeightGradients(NamedTuple):
@@ -82,11 +74,16 @@ def prepare_chunks(
     order: Tensor,
     bank_dtype: torch.dtype,
     records: ChainRecords | None = None,
-) -> ChunkEvents:
+) -> tuple[ChunkEvents, StepRecords]:
     """Log sums and weights of a segment's events; with `records`, into them, and all of them.
 
     inputs as kernel_inputs gives them; order int32 [N, E]: each chunk's stable sort by slot.
     """
+    n, entries = geometry.chunk_writes, geometry.writes + geometry.reads
+    steps = StepRecords(
+        row_weights=order.new_empty((len(order) * geometry.chunk, entries, 2)),
+        updates=order.new_empty((len(order), n, 4)),
+    )
     chain: dict[str, Tensor] | None = None
     if records is None:
         events = torch.empty((*order.shape, 2), dtype=torch.float64, device=order.device)
@@ -97,8 +94,9 @@ def prepare_chunks(
     operands = {k: x for k, x in inputs._asdict().items() if k != "v"}
     operands |= {"order": order, "events": events, "places": places}
     bf16 = bank_dtype == torch.bfloat16
-    _launch(_core.chunk_prepare, operands, chain, geometry.chunk, segment.first, bf16)
-    return ChunkEvents(events, places)
+    sizes = (geometry.chunk, segment.first, bf16)
+    _launch(_core.chunk_prepare, operands, chain, steps._asdict(), *sizes)
+    return ChunkEvents(events, places), steps
 
 
 def pair_matrices(chunks: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tensor]:
@@ -114,39 +112,6 @@ def pair_matrices(chunks: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tens
     operands = {"events": chunks.events, "places": chunks.places, "a": a, "qk": qk}
     _launch(_core.pair_matrices, operands, geometry.writes)
     return a, qk
-
-
-def step_lists(
-    chunks: ChunkEvents,
-    inputs: Inputs,
-    geometry: Geometry,
-    segment: Segment,
-    table: StepTable,
-) -> StepLists:
-    """The index lists of a segment's step loop, whose sums take rows of `table`."""
-    p, steps, device = geometry.streams, segment.steps, chunks.events.device
-    groups, reads = p * geometry.chunk_writes, p * geometry.chunk_reads
-    bags = p * geometry.chunk + groups + reads
-
-    def new(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=device)
-
-    lists = StepLists(
-        gather=new(steps, groups if table.read_offset is None else groups + reads),
-        bags=new(steps, bags),
-        bag_weights=new(steps, bags, dtype=torch.float32),
-        update_bags=new(steps, 2 * groups),
-        update_weights=new(steps, 2 * groups, dtype=torch.float32),
-        update_offsets=new(steps, groups),
-        update_sources=new(steps, groups),
-        used=new(steps * p, dtype=torch.int32),
-    )
-    operands = {"events": chunks.events, "k_idx": inputs.k_idx, "q_idx": inputs.q_idx}
-    read_row = table.group_row + (table.read_offset or 0)
-    rows = (table.v_row, table.group_row, table.stride, read_row, table.zero_row)
-    operands |= lists._asdict()
-    _launch(_core.step_lists, operands, geometry.chunk, segment.first, rows)
-    return lists
 
 
 def weight_gradients(

@@ -16,3 +16,8 @@ def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
     )
     # The kernels and the step views need one contiguous matrix per chunk.
     return x.contiguous()
+
+
+def scaled_transpose(x: Tensor, beta: Tensor) -> Tensor:
+    """X diag(beta) of x [N, C, C] and beta [N, C, 1], transposed, as gx_gemm takes it."""
+    return torch.mul(x.transpose(1, 2), beta, out=torch.empty_like(x))

@@ -11,7 +11,6 @@ from torch import Tensor
 from sdm_runtime.ops.chain_records import ChainRecords, allocate_records, segment_records
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.quant import SnapshotFormat, encode
-from sdm_runtime.ops.step_table import StepTable, TableBuffers
 from sdm_runtime.ops.token_step import TokenStep
 
 
@@ -45,14 +44,18 @@ class SegmentResults(NamedTuple):
     qx: Tensor  # [G, C, C]
     residual: Tensor  # [G, C, hd]: v minus the answer of the bank before the chunk
     delta: Tensor  # [G, C, hd]
+    snapshot: Tensor | None  # [G*n, hd] of the bank's dtype
     again: dict[int, TokenStep]  # steps of the segment that were run token by token
 
 
 class Store(Protocol):
     """Where a segment's steps work, and what becomes of their results."""
 
-    def table(self, segment: Segment) -> StepTable:
-        """The step loop's table for a segment."""
+    def delta(self, segment: Segment) -> Tensor:
+        """Zeros for the segment's delta, f32 [G, C, hd]."""
+
+    def snapshot(self, segment: Segment) -> Tensor | None:
+        """Where the segment's steps keep the rows that they write, [G*n, hd], if they do."""
 
     def records(self, segment: Segment) -> ChainRecords | None:
         """Where a segment's records go, if they are kept."""
@@ -65,15 +68,20 @@ class Store(Protocol):
 
 
 class DropStore:
-    """One segment's tokens and one step's rows, used again and again."""
+    """One segment's delta, used again and again."""
 
     def __init__(self, bank: Tensor, geometry: Geometry, segment_steps: int) -> None:
-        """Size the buffers for segments of at most segment_steps steps."""
-        self._buffers = TableBuffers(bank, geometry, segment_steps, 0)
+        """Size the buffer for segments of at most segment_steps steps."""
+        self._streams = geometry.streams
+        shape = (segment_steps * geometry.streams, geometry.chunk, geometry.head_dim)
+        self._delta = bank.new_empty(shape, dtype=torch.float32)
 
-    def table(self, segment: Segment) -> StepTable:
-        """The same buffers for every segment."""
-        return self._buffers.table(0, 0)
+    def delta(self, segment: Segment) -> Tensor:
+        """The same memory for every segment."""
+        return self._delta[: segment.steps * self._streams].zero_()
+
+    def snapshot(self, segment: Segment) -> None:
+        """Nothing is restored."""
 
     def records(self, segment: Segment) -> None:
         """No chain follows."""
@@ -94,19 +102,29 @@ class KeepStore:
         """Allocate for the whole call."""
         self._geometry, self._form = geometry, form
         count, chunk, f32 = geometry.chunks, geometry.chunk, torch.float32
-        kept_steps = geometry.steps if form.exact else segment_steps
-        self._buffers = TableBuffers(bank, geometry, geometry.steps, kept_steps)
-        self._innovation = bank.new_empty((count, chunk, geometry.head_dim), dtype=f32)
+        self._delta = bank.new_zeros((count, chunk, geometry.head_dim), dtype=f32)
+        self._innovation = torch.empty_like(self._delta)
         self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
         self._qx = torch.empty_like(self._x)
         self._records = allocate_records(bank, geometry)
-        rows = 0 if form.exact else count * geometry.chunk_writes
+        rows = count * geometry.chunk_writes
         self._snapshot = bank.new_empty((rows, form.columns), dtype=form.dtype)
         self._scales = bank.new_empty(rows, dtype=f32) if form.scaled else None
+        self._segment_rows: Tensor | None = None  # of one segment, before they are encoded
+        if not form.exact:
+            rows = segment_steps * geometry.streams * geometry.chunk_writes
+            self._segment_rows = bank.new_empty((rows, geometry.head_dim))
 
-    def table(self, segment: Segment) -> StepTable:
-        """The segment's part of the buffers of the whole call."""
-        return self._buffers.table(segment.first, segment.first if self._form.exact else 0)
+    def delta(self, segment: Segment) -> Tensor:
+        """The segment's part of all tokens'."""
+        return self._delta[self._geometry.chunk_range(segment)]
+
+    def snapshot(self, segment: Segment) -> Tensor:
+        """The segment's part of the snapshot, or rows that keep() encodes into it."""
+        if self._segment_rows is None:
+            return self._snapshot[self._row_range(segment)]
+        where = self._row_range(segment)
+        return self._segment_rows[: where.stop - where.start]
 
     def records(self, segment: Segment) -> ChainRecords:
         """The segment's part of the records of the whole call."""
@@ -123,22 +141,24 @@ class KeepStore:
         for step, tokens in results.again.items():
             innovation[step * streams : (step + 1) * streams] = tokens.innovation
         if not self._form.exact:
-            n = self._geometry.chunk_writes
-            where = slice(chunks.start * n, chunks.stop * n)
-            rows = self._buffers.snapshots(segment.steps)
-            self._snapshot[where], scales = encode(rows, self._form)
+            assert results.snapshot is not None
+            where = self._row_range(segment)
+            self._snapshot[where], scales = encode(results.snapshot, self._form)
             if self._scales is not None and scales is not None:
                 self._scales[where] = scales
 
+    def _row_range(self, segment: Segment) -> slice:
+        chunks, n = self._geometry.chunk_range(segment), self._geometry.chunk_writes
+        return slice(chunks.start * n, chunks.stop * n)
+
     def finish(self) -> Saved:
         """Everything a backward needs."""
-        exact = self._form.exact
         return Saved(
-            delta=self._buffers.deltas(),
+            delta=self._delta.flatten(0, 1),
             innovation=self._innovation.flatten(0, 1),
             x=self._x,
             qx=self._qx,
-            snapshot=self._buffers.snapshots(self._geometry.steps) if exact else self._snapshot,
+            snapshot=self._snapshot,
             scales=self._scales,
             records=self._records,
         )

@@ -45,7 +45,7 @@ class WriteRead(torch.autograd.Function):
         inputs = Inputs(k_idx, k_val, v, beta, g, q_idx, q_val)
         lease = BankLease(memory)
         with torch.autocast(memory.device.type, enabled=False):
-            readings, saved = run_forward(lease.bank, inputs, call.geometry, call.form)
+            readings, saved = run_forward(lease.bank, inputs, call, keep=True)
         lease.advanced()
         assert saved is not None
         ctx.lease, ctx.call, ctx.forms = lease, call, forms_of(inputs)

@@ -73,7 +73,7 @@ class Geometry:
     def segments(self, *, cuda: bool) -> Iterator[Segment]:
         """Cut the steps so that a segment's working memory stays bounded whatever T is."""
         entries = self.chunk_writes + self.chunk_reads
-        # The sort, events and index lists of every entry, and a few matrices per chunk.
+        # The sort, events and records of every entry, and a few matrices and rows per chunk.
         per_chunk = 120 * entries + 16 * self.chunk * (self.head_dim + self.chunk)
         budget = _SEGMENT_BYTES_CUDA if cuda else _SEGMENT_BYTES_HOST
         size = max(1, budget // (per_chunk * self.streams))

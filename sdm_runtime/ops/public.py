@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdm_runtime.dispatch import Dispatch, record
 from sdm_runtime.ops.checks import check_backend, check_call, check_saveable
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.function import WriteRead
@@ -103,7 +102,5 @@ def sdm_write_read(
         readings: Tensor = WriteRead.apply(memory, *inputs, call)  # type: ignore[no-untyped-call]
     else:
         with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
-            readings, _ = run_forward(memory.detach(), inputs, call.geometry, None)
-    backend = "cuda" if memory.is_cuda else "host"
-    record(Dispatch("sdm_write_read.forward", "loop", backend, geometry=call.describe()))
+            readings, _ = run_forward(memory.detach(), inputs, call, keep=False)
     return readings

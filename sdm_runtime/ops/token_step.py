@@ -27,7 +27,8 @@ class TokenStep(NamedTuple):
     innovation: Tensor  # [P, C, hd]: v minus the bank's answer at the token
     delta: Tensor  # [P, C, hd]
     readings: Tensor  # [P, C, hd]
-    rows: Tensor  # [used groups of all streams, hd], their rows after the step
+    bank_rows: Tensor  # int64 [groups of all streams]: which rows the step writes
+    rows: Tensor  # [groups of all streams, hd]: those rows after the step
 
 
 def all_finite(*tensors: Tensor) -> bool:
@@ -38,21 +39,22 @@ def all_finite(*tensors: Tensor) -> bool:
 def run_token_step(
     step: int,
     bank: Tensor,
-    rows: Tensor,
     v: Tensor,
     inputs: Inputs,
     events: ChunkEvents,
-    used: Tensor,
+    updates: Tensor,
     geometry: Geometry,
 ) -> TokenStep:
     """Run step `step` of the call.
 
-    Bank is as it was before the step, rows [P, C*W, hd] f32 holds its written groups' rows; v
-    [P, C, hd], the events and used [P], the numbers of groups, are the step's.
+    Bank is as it was before the step; v [P, C, hd], the events and the updates, write records
+    sorted by slot int32 [P, C*W, 4], are the step's.
     """
     p, c, n = geometry.streams, geometry.chunk, geometry.chunk_writes
     chunks = stage_chunks(inputs, geometry, Segment(step, step + 1), bank.dtype)
     slot, source = _places(events, geometry)
+    group_rows, written = _group_rows(updates)
+    rows = bank[group_rows].to(torch.float32)
     old = bank[chunks.q_rows.long()].to(torch.float32)
 
     # One more row takes the padding's writes.
@@ -63,17 +65,27 @@ def run_token_step(
     for t in range(c):
         at = slot[:, t].unsqueeze(2).expand(-1, -1, rows.shape[2])
         log_decay = rows.new_zeros(p, n + 1).scatter_add_(1, slot[:, t], g[:, t])
-        written = now.gather(1, at) * log_decay.gather(1, slot[:, t]).exp().unsqueeze(2)
-        now.scatter_(1, at, written)
-        innovation[:, t] = v[:, t] - (k[:, t].unsqueeze(2) * written).sum(1)
+        decayed = now.gather(1, at) * log_decay.gather(1, slot[:, t]).exp().unsqueeze(2)
+        now.scatter_(1, at, decayed)
+        innovation[:, t] = v[:, t] - (k[:, t].unsqueeze(2) * decayed).sum(1)
         delta = beta[:, t, None] * innovation[:, t]
         now.scatter_add_(1, at, k[:, t].unsqueeze(2) * delta.unsqueeze(1))
         seen = source[:, t].unsqueeze(2)
         row = now.gather(1, seen.clamp_min(0).expand(-1, -1, rows.shape[2]))
         row = torch.where(seen >= 0, row, old[:, t])
         readings[:, t] = (q[:, t].unsqueeze(2) * row).sum(1)
-    written = torch.arange(n) < used.unsqueeze(1)
-    return TokenStep(innovation, beta.unsqueeze(2) * innovation, readings, now[:, :n][written])
+    delta = beta.unsqueeze(2) * innovation
+    return TokenStep(innovation, delta, readings, group_rows[written], now[:, :n][written])
+
+
+def _group_rows(updates: Tensor) -> tuple[Tensor, Tensor]:
+    """Each group's bank row, int64 [P, C*W] by ordinal, and which ordinals are groups."""
+    word, row = updates[..., 0], updates[..., 1].long()
+    first = (word < 0) & (word & _INVALID == 0)
+    groups = torch.arange(word.shape[1]) < first.sum(1, keepdim=True)
+    rows = torch.zeros_like(row)
+    rows[groups] = row[first]
+    return rows, groups
 
 
 def _places(events: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,9 @@
-"""The four kernels of a step on shared operands, as plans of one chain."""
+"""A step's kernels on shared operands, as plans of one chain: the backward's, the forward's."""
 
 from __future__ import annotations
 
 import torch
-from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case
+from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case, read_case, write_case
 
 from sdm_runtime import kernels
 from sdm_runtime.chain import StepChain
@@ -51,3 +51,29 @@ def make_chain(
         ),
     ]
     return StepChain(plans, shape.steps)
+
+
+def forward_tensors(shape: Shape) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+    """Operands of the forward's chain by name, and the sizes that its plans take."""
+    read, sizes = read_case(shape)
+    write, _ = write_case(shape)
+    x = gemm_case(shape)[0]["x"] / shape.chunk  # delta stays of v's size
+    delta = torch.zeros(shape.chunks, shape.chunk, shape.hd)
+    return write | read | {"x": x, "delta": delta}, sizes
+
+
+def make_forward_chain(
+    tensors: dict[str, torch.Tensor], sizes: dict[str, int], shape: Shape, pdl: bool
+) -> StepChain:
+    """fx_read -> gx_gemm -> fx_write over every step, ascending."""
+    t = tensors
+    common = {"steps": shape.steps, "num_parallel": shape.streams, "pdl": pdl}
+    chunk = {"chunk_size": shape.chunk, "num_writes": shape.writes}
+    answers = [t[name] for name in ("bank", "v", "row_weights", "residual", "reading")]
+    kept = {name: t[name] for name in ("snap", "bpre") if name in t}
+    plans = [
+        kernels.plan_fx_read(*answers, num_tokens=sizes["num_tokens"], **chunk, **common),
+        kernels.plan_gx_gemm(t["delta"], t["x"], t["residual"], **common),
+        kernels.plan_fx_write(t["bank"], t["delta"], t["updates"], **kept, **chunk, **common),
+    ]
+    return StepChain(plans, shape.steps, order="ascending")

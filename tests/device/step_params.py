@@ -18,8 +18,9 @@ def row_code(rows: torch.Tensor, hd: int) -> int:
 
 def block_values(kernel: str, tensors: dict, sizes: dict, ti: int) -> Values:
     """Every field of a kernel's parameter block for step ``ti``."""
-    fill = {"gx_pa2": _pa2, "gx_gds": _gds, "gx_gwr": _gwr, "gx_gemm": _gemm}[kernel]
-    values = fill(dict(tensors), sizes)
+    fill = {"gx_pa2": _pa2, "gx_gds": _gds, "gx_gwr": _gwr, "gx_gemm": _gemm}
+    fill |= {"fx_read": _read, "fx_write": _write}
+    values = fill[kernel](dict(tensors), sizes)
     return values | {"step": ti, "num_parallel": sizes["num_parallel"]}
 
 
@@ -47,6 +48,19 @@ def _gwr(tensors: dict, sizes: dict) -> Values:
     values = tensors | {"grad_type": row_code(tensors["grad"], hd), "hd": hd}
     values |= {"plane_stride": tensors["dpd"][0].numel(), "num_writes": tensors["pd"].shape[1]}
     return values | {k: sizes[k] for k in ("chunk_size", "num_tokens")}
+
+
+def _read(tensors: dict, sizes: dict) -> Values:
+    hd = tensors["bank"].shape[1]
+    values = tensors | {"bank_type": row_code(tensors["bank"], hd), "hd": hd}
+    values["num_reads"] = tensors["row_weights"].shape[1] - sizes["num_writes"]
+    return values | {k: sizes[k] for k in ("chunk_size", "num_writes", "num_tokens")}
+
+
+def _write(tensors: dict, sizes: dict) -> Values:
+    hd = tensors["bank"].shape[1]
+    values = tensors | {"bank_type": row_code(tensors["bank"], hd), "hd": hd}
+    return values | {k: sizes[k] for k in ("chunk_size", "num_writes")}
 
 
 def _gemm(tensors: dict, sizes: dict) -> Values:

@@ -49,7 +49,7 @@ def slice_groups(hd: int, columns: int) -> int:
 
 
 def record_launches(kernel: str, types: tuple[str, ...], shape: Shape, per_token: int):
-    """gx_pa2's or gx_gds's instances with tiles of 1, 8 and 32 positions."""
+    """A record kernel's instances with tiles of 1, 8 and 32 positions."""
     names = [NAMES.get(t, t) for t in types]
     columns = fitting_columns(shape.hd, BF16 in (types[0], types[-1]))
     entries = [("_".join([kernel, *names, f"c{c}"]), c) for c in columns]
@@ -57,17 +57,18 @@ def record_launches(kernel: str, types: tuple[str, ...], shape: Shape, per_token
         for tile in (1, 8, 32):
             tiles = -(-shape.chunk * per_token // (8 * tile))
             grid = (shape.streams, slice_groups(shape.hd, held), tiles)
-            shared = 4 * 256 * (2 * 4 * held + 4) + 8 * 32 * 32
+            shared = 8 * 256 * (4 * held + 4) + 8 * 32 * 32
             yield Launch(entry, grid, (256, 1, 1), shared)
 
 
-def gwr_launches(grad: str, shape: Shape):
-    columns = fitting_columns(shape.hd, grad == BF16)
+def gather_launches(kernel: str, rows: str, shape: Shape):
+    columns = fitting_columns(shape.hd, rows == BF16)
     slices = 1 + (shape.hd - 1) // 128
-    for entry in [*(f"gx_gwr_{grad}_c{c}" for c in columns), "gx_gwr_any"]:
+    entries = shape.writes + 7 + (shape.reads + 7 if kernel == "fx_read" else 0)
+    for entry in [*(f"{kernel}_{rows}_c{c}" for c in columns), f"{kernel}_any"]:
         for y, z in ((1, 1), (1, 4), (4, 1), (2, 2)):
             grid = (-(-shape.streams * shape.chunk // z), -(-slices // y), 1)
-            shared = y * z * (8192 + (shape.writes + 7) * 8)
+            shared = y * z * (8192 + entries * 8)
             yield Launch(entry, grid, (32, y, z), shared)
 
 
@@ -85,7 +86,11 @@ def launches(kernel: str, shape: Shape):
         return record_launches(kernel, (bank, snap, grad), shape, shape.writes)
     if kernel == "gx_gds":
         return record_launches(kernel, (bank, grad), shape, shape.reads)
-    return gwr_launches(grad, shape) if kernel == "gx_gwr" else gemm_launches(shape)
+    if kernel == "fx_write":
+        return record_launches(kernel, (bank,), shape, shape.writes)
+    if kernel == "gx_gemm":
+        return gemm_launches(shape)
+    return gather_launches(kernel, grad if kernel == "gx_gwr" else bank, shape)
 
 
 def assert_same_bits(kernel: str, shape: Shape, ti: int = 0) -> None:
@@ -126,7 +131,17 @@ def test_pa2(types: tuple[str, str, str], hd: int, per_entry: bool) -> None:
     assert_same_bits("gx_pa2", shape, ti=1)
 
 
-@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("hd", WIDTHS)
+@pytest.mark.parametrize("kernel", ["fx_read", "fx_write"])
+@pytest.mark.parametrize("bank", [BF16, F32])
+def test_forward_widths(kernel: str, bank: str, hd: int) -> None:
+    types = (bank, bank, bank)
+    for no_snapshot in (False, True):
+        shape = Shape(hd=hd, types=types, chunk=6, hot=hd % 4 == 0, no_snapshot=no_snapshot)
+        assert_same_bits(kernel, shape, ti=1)
+
+
+@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 @pytest.mark.parametrize("hd", [36, 128, 256])
 def test_hard_numbers(kernel: str, hd: int) -> None:
     for seed, types in enumerate([(BF16, BF16, BF16), (F32, BF16, F32), (BF16, INT4, F32)]):
@@ -135,7 +150,7 @@ def test_hard_numbers(kernel: str, hd: int) -> None:
             assert_same_bits(kernel, shape)
 
 
-@pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds", "fx_write"])
 def test_groups_longer_than_a_block_of_records(kernel: str) -> None:
     shape = Shape(hd=64, chunk=80, writes=2, reads=2, slots=3, repeat=True, hot=True)
     assert_same_bits(kernel, shape)
@@ -146,6 +161,14 @@ def test_groups_longer_than_a_block_of_records(kernel: str) -> None:
 def test_numbers_of_writes(grad: str, writes: int) -> None:
     shape = Shape(hd=128, writes=writes, slots=64, types=(BF16, BF16, grad), padding=3)
     assert_same_bits("gx_gwr", shape, ti=1)
+
+
+@pytest.mark.parametrize(("writes", "reads"), [(1, 1), (7, 9), (8, 8), (33, 2), (2, 33)])
+@pytest.mark.parametrize("bank", [BF16, F32])
+def test_numbers_of_writes_and_reads(bank: str, writes: int, reads: int) -> None:
+    types = (bank, bank, bank)
+    shape = Shape(hd=128, writes=writes, reads=reads, slots=64, types=types, padding=3)
+    assert_same_bits("fx_read", shape, ti=1)
 
 
 def test_the_comparison_can_fail() -> None:

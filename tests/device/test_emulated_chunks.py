@@ -19,7 +19,7 @@ from chunk_cases import (
     gradient_outputs,
     poisoned,
     prepare_outputs,
-    step_list_outputs,
+    step_outputs,
 )
 from emulated import Launch, emulation
 from kernel_checks import copies, differing
@@ -91,14 +91,12 @@ def test_chunk_kernels(name: str) -> None:
     del chain["cpe"]
     _assert_same_bits("chunk_prepare", values, outputs | chain)
 
-    rows = {"v_row": 5, "group_row": 1000, "group_stride": 70, "read_row": 3000, "zero_row": 9}
-    keys = ("k_idx", "q_idx", "wide_k_idx", "wide_q_idx")
-    lists = {k: values[k] for k in keys} | rows | _call_sizes(case)
-    del lists["num_gates"]
-    for fetched in (False, True):
-        given = lists | {"events": prepared["events"], "fetched": int(fetched)}
-        outputs = step_list_outputs(case, fetched)
-        _assert_all_written(_assert_same_bits("step_lists", given, outputs))
+    steps = step_outputs(case)
+    alone = _assert_same_bits("chunk_prepare", values, outputs | steps)
+    both = _assert_same_bits("chunk_prepare", values, outputs | chain | steps)
+    _assert_all_written({k: alone[k] for k in steps})
+    assert differing({k: alone[k] for k in steps}, both) == []
+    assert differing({k: x for k, x in both.items() if k not in steps}, prepared) == []
 
     shape = (case.chunks, case.C, case.C)
     matrices = {"a": poisoned(shape, torch.float32), "qk": poisoned(shape, torch.float32)}

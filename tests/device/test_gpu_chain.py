@@ -1,10 +1,10 @@
-"""Chains of the four kernels on a GPU: with and without early launches, eager and as a graph."""
+"""Both chains of step kernels on a GPU: with and without early launches, eager and as a graph."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from chain_case import chain_tensors, make_chain
+from chain_case import chain_tensors, forward_tensors, make_chain, make_forward_chain
 from gpu import NEEDS_GPU, on_cpu, on_gpu
 from kernel_cases import BF16, E4M3, F32, ROW_TYPES, Shape
 from kernel_checks import as_bits, copies, differing
@@ -39,6 +39,55 @@ def test_same_bits_as_the_host_chain(shape: Shape, pdl: bool, graph: bool) -> No
     else:
         chain.run()
     assert differing(on_cpu(operands), expected) == []
+
+
+FORWARD_SHAPES = [
+    Shape(hd=128, chunk=16, writes=16, reads=16, steps=6, slots=64),
+    Shape(hd=256, chunk=16, writes=8, reads=9, steps=4, slots=64, hot=True, no_snapshot=True),
+    Shape(hd=77, chunk=16, writes=4, reads=4, steps=5, types=(BF16, BF16, BF16)),
+    Shape(hd=300, chunk=20, steps=3, types=(F32, F32, F32)),
+]
+
+
+@pytest.mark.parametrize("shape", FORWARD_SHAPES, ids=lambda s: f"hd{s.hd}")
+@pytest.mark.parametrize("pdl", [False, True], ids=["in order", "early"])
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_forward_same_bits_as_the_host_chain(shape: Shape, pdl: bool, graph: bool) -> None:
+    tensors, sizes = forward_tensors(shape)
+    expected = copies(tensors)
+    make_forward_chain(expected, sizes, shape, pdl=False).run()
+    assert {"bank", "delta", "residual", "reading"} <= set(differing(tensors, expected))
+    operands = on_gpu(tensors)
+    chain = make_forward_chain(operands, sizes, shape, pdl)
+    if graph:
+        chain.graph().replay()
+    else:
+        chain.run()
+    assert differing(on_cpu(operands), expected) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hot", [False, True], ids=["even", "slow tails"])
+def test_early_forward_launches_never_change_a_bit(hot: bool) -> None:
+    """20 000 replays, as below."""
+    shape = Shape(hd=128, chunk=32, writes=8, reads=8, steps=3, slots=64, hot=hot, repeat=hot)
+    tensors, sizes = forward_tensors(shape)
+    expected = copies(tensors)
+    make_forward_chain(expected, sizes, shape, pdl=False).run()
+    start = on_gpu(tensors)
+    operands = {name: tensor.clone() for name, tensor in start.items()}
+    outputs = ("bank", "delta", "residual", "reading", "snap")
+    wanted = {name: as_bits(expected[name].cuda()) for name in outputs}
+    graph = make_forward_chain(operands, sizes, shape, pdl=True).graph()
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    for number in range(20_000):
+        for name in outputs:
+            operands[name].copy_(start[name])
+        graph.replay()
+        if number % 50 == 0:
+            for name in outputs:
+                wrong += (as_bits(operands[name]) != wanted[name]).sum()
+    assert wrong.item() == 0
 
 
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)

@@ -61,7 +61,17 @@ def test_pa2(types: tuple[str, str, str], hd: int) -> None:
             assert_same_bits("gx_pa2", Shape(special=True, **sizes), ti=0)
 
 
-@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("hd", WIDTHS)
+@pytest.mark.parametrize("bank", [BF16, F32])
+@pytest.mark.parametrize("kernel", ["fx_read", "fx_write"])
+def test_forward_widths(kernel: str, bank: str, hd: int) -> None:
+    for seed in range(2):
+        rows = {"hd": hd, "types": (bank, bank, bank), "no_snapshot": seed == 1, "seed": seed}
+        assert_same_bits(kernel, Shape(chunk=17, hot=seed == 1, **rows))
+        assert_same_bits(kernel, Shape(special=True, **rows), ti=0)
+
+
+@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 @pytest.mark.parametrize("hot", [False, True])
 def test_many_entries(kernel: str, hot: bool) -> None:
     """More groups than the blocks of one wave hold, long groups, several slices."""
@@ -69,20 +79,21 @@ def test_many_entries(kernel: str, hot: bool) -> None:
     assert_same_bits(kernel, shape)
 
 
-@pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds", "fx_write"])
 def test_groups_across_tiles(kernel: str) -> None:
     shape = Shape(hd=64, chunk=150, writes=2, reads=2, slots=3, repeat=True, hot=True)
     assert_same_bits(kernel, shape)
 
 
-@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 @pytest.mark.parametrize("shift", [1, 2, 4])
 def test_addresses_that_allow_no_wide_access(kernel: str, shift: int) -> None:
     """Every operand of rows starts `shift` elements into its allocation."""
     tensors, sizes = case(kernel, Shape(hd=64, chunk=8, streams=1))
     expected = run(kernel, tensors, sizes)
     shifted = on_gpu(tensors)
-    for name in set(tensors) & {"grad", "bank", "snap", "d_u", "x", "d_dv", "delta", "gy"}:
+    rows = {"grad", "bank", "snap", "d_u", "x", "d_dv", "delta", "gy", "v", "residual", "reading"}
+    for name in set(tensors) & rows:
         flat = torch.empty(tensors[name].numel() + shift, dtype=tensors[name].dtype, device="cuda")
         shifted[name] = flat[shift:].view_as(tensors[name]).copy_(tensors[name])
     getattr(kernels, kernel)(**shifted, ti=0, **sizes)

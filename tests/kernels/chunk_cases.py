@@ -128,20 +128,11 @@ def gradient_outputs(case: ChunkCase) -> Tensors:
     return out
 
 
-def step_list_outputs(case: ChunkCase, fetched: bool) -> Tensors:
-    """What step_lists writes."""
-    steps = case.chunks // case.P
-    groups, reads = case.P * case.C * case.W, case.P * case.C * case.R
-    bags = case.P * case.C + groups + reads
+def step_outputs(case: ChunkCase) -> Tensors:
+    """What chunk_prepare writes for the forward's steps."""
     return {
-        "gather": poisoned((steps, groups + reads if fetched else groups), torch.int64),
-        "bags": poisoned((steps, bags), torch.int64),
-        "bag_weights": poisoned((steps, bags), F32),
-        "update_bags": poisoned((steps, 2 * groups), torch.int64),
-        "update_weights": poisoned((steps, 2 * groups), F32),
-        "update_offsets": poisoned((steps, groups), torch.int64),
-        "update_sources": poisoned((steps, groups), torch.int64),
-        "used": poisoned((case.chunks,), I32),
+        "row_weights": poisoned((case.chunks * case.C, case.W + case.R, 2), I32),
+        "updates": poisoned((case.chunks, case.C * case.W, 4), I32),
     }
 
 

@@ -32,6 +32,7 @@ class Shape:
     hot: bool = False  # most entries on few slots
     repeat: bool = False  # a token may name a slot twice
     per_entry: bool = False  # the snapshot layout
+    no_snapshot: bool = False  # fx_write keeps none
     types: tuple[str, str, str] = (BF16, BF16, BF16)
     special: bool = False  # denormals, huge values, infinities and NaNs among the numbers
     seed: int = 0
@@ -224,4 +225,48 @@ def gds_case(shape: Shape):
         "dq": planes(shape, shape.reads),
     }
     sizes = {"num_parallel": shape.streams, "chunk_size": shape.chunk, "num_reads": shape.reads}
+    return tensors, sizes
+
+
+def row_weights(slots: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Int32 ``[rows, entries, 2]``: bank row and bits of its weight."""
+    return torch.stack((slots.to(torch.int32), float_bits(weights)), -1).contiguous()
+
+
+def read_case(shape: Shape):
+    draw = Draw(shape.seed, shape.special)
+    tokens = shape.chunks * shape.chunk
+    stream = (torch.arange(shape.chunks) % shape.streams)[:, None, None]
+    slots = torch.cat([draw.slots(shape, n) for n in (shape.writes, shape.reads)], -1)
+    slots += stream * shape.slots
+    slots[padding_tokens(shape)] = 0
+    slots = slots.view(tokens, -1)
+    rows = (shape.chunks, shape.chunk, shape.hd)
+    tensors = {
+        "bank": draw.rows(shape.types[0], shape.streams * shape.slots, shape.hd),
+        "v": draw.rows(shape.types[0], tokens, shape.hd).view(rows),
+        "row_weights": row_weights(slots, draw.floats(*slots.shape)),
+        "residual": torch.full(rows, -7.25e30),
+        "reading": torch.full(rows, -7.25e30),
+    }
+    sizes = {"num_parallel": shape.streams, "chunk_size": shape.chunk}
+    return tensors, sizes | {"num_writes": shape.writes, "num_tokens": shape.tokens}
+
+
+def write_case(shape: Shape):
+    draw = Draw(shape.seed, shape.special)
+    bank_kind = shape.types[0]
+    tokens, writes = shape.chunks * shape.chunk, shape.chunk * shape.writes
+    slots = draw.slots(shape, shape.writes)
+    decay = draw.floats(shape.chunks, shape.slots).abs()
+    updates = sort_records(shape, slots, draw.floats(*slots.shape), decay)
+    tensors = {
+        "bank": draw.rows(bank_kind, shape.streams * shape.slots, shape.hd),
+        "delta": draw.floats(tokens, shape.hd),
+        "updates": updates,
+    }
+    if not shape.no_snapshot:
+        kept = torch.full((shape.chunks * writes, shape.hd), -7.25e30, dtype=DTYPES[bank_kind])
+        tensors |= {"snap": kept, "bpre": block_counts(updates)}
+    sizes = {"num_parallel": shape.streams, "chunk_size": shape.chunk, "num_writes": shape.writes}
     return tensors, sizes

@@ -29,7 +29,7 @@ def copies(tensors: dict) -> dict:
 
 
 def case(name: str, shape: kernel_cases.Shape):
-    return getattr(kernel_cases, name.removeprefix("gx_") + "_case")(shape)
+    return getattr(kernel_cases, name.split("_")[1] + "_case")(shape)
 
 
 def run(name: str, tensors: dict, sizes: dict, ti: int = 0, module=kernels) -> dict:

@@ -257,3 +257,47 @@ def plane_reduce(
             f = factor.view(-1)[i // group].numpy()
             total = (-f if negate else f) * total
         target[i] = total
+
+
+@np.errstate(all="ignore")
+def fx_read(
+    bank, v, row_weights, residual, reading, *, ti, num_parallel, chunk_size, num_writes,
+    num_tokens,
+):  # fmt: skip
+    hd = bank.shape[1]
+    rows, values = Rows(bank, hd), Rows(v, hd)
+    outputs = [x.reshape(-1, hd).numpy() for x in (residual, reading)]
+    for row in range(ti * num_parallel * chunk_size, (ti + 1) * num_parallel * chunk_size):
+        entries = [(slot, f32_of(bits)) for slot, bits in row_weights[row].tolist()]
+        padding = ti * chunk_size + row % chunk_size >= num_tokens
+        for out, part in zip(outputs, (entries[:num_writes], entries[num_writes:]), strict=True):
+            acc = [ZERO] * hd
+            if not padding and out is outputs[0]:
+                acc = [values.get(row, c) for c in range(hd)]
+            for slot, weight in [] if padding else part:
+                acc = [fma(weight, rows.get(slot, c), acc[c]) for c in range(hd)]
+            out[row] = acc
+
+
+@np.errstate(all="ignore")
+def fx_write(
+    bank, delta, updates, *, ti, num_parallel, chunk_size, num_writes, snap=None, bpre=None
+):  # fmt: skip
+    hd, entries = bank.shape[1], chunk_size * num_writes
+    rows = Rows(bank, hd)
+    kept = None if snap is None else Rows(snap, hd)
+    for chunk in range(ti * num_parallel, (ti + 1) * num_parallel):
+        ordinal = 0
+        for word, row, pd, cpe in _words(updates, chunk):
+            if word >> 17 & 1:
+                continue
+            if word >> 31 & 1:
+                acc = [ZERO] * hd
+                if kept is not None:
+                    kept.data[chunk * entries + ordinal] = rows.data[row]
+                ordinal += 1
+            x = _token_row(delta, chunk * chunk_size + (word >> 9 & 0xFF), hd)
+            acc = [fma(pd, x[c], acc[c]) for c in range(hd)]
+            if word >> 30 & 1:
+                for c in range(hd):
+                    rows.set(row, c, fma(rows.get(row, c), cpe, acc[c]))

@@ -38,11 +38,17 @@ def sizes(case: ChunkCase) -> tuple[Geometry, Segment]:
 
 def prepare(case: ChunkCase, inputs: dict, order: torch.Tensor | None = None):
     """The events, and the chain's operands."""
+    events, chain, _ = prepare_all(case, inputs, order)
+    return events, chain
+
+
+def prepare_all(case: ChunkCase, inputs: dict, order: torch.Tensor | None = None):
+    """The same and the operands of the forward's steps."""
     geometry, segment = sizes(case)
     order = chunk_order(case, inputs) if order is None else order
     chain = chain_outputs(case)
     out = prepare_outputs(case)
-    events = chunk_kernels.prepare_chunks(
+    events, steps = chunk_kernels.prepare_chunks(
         Inputs(**inputs, v=torch.empty(0)),
         geometry,
         segment,
@@ -50,7 +56,7 @@ def prepare(case: ChunkCase, inputs: dict, order: torch.Tensor | None = None):
         BF16 if case.bf16_weights else F32,
         ChainRecords(events=out["events"], **chain),
     )
-    return events, chain
+    return events, chain, steps
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -65,6 +71,37 @@ def test_staged_factors_may_be_left_out(name: str) -> None:
     wanted = {**chain, "events": events.events}
     for key in wanted.keys() - {"cpe"}:
         assert torch.equal(without[key].view(torch.uint8), wanted[key].view(torch.uint8)), key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operands_of_the_forwards_steps(name: str) -> None:
+    """Rows, -keff, qeff, pd and cpe, with the chain's records and without."""
+    case = CASES[name]
+    inputs, order = chunk_inputs(case), chunk_order(case, chunk_inputs(case))
+    _, chain, steps = prepare_all(case, inputs, order)
+    dtype = BF16 if case.bf16_weights else F32
+    given = Inputs(**inputs, v=torch.empty(0)), *sizes(case), order
+    alone = chunk_kernels.prepare_chunks(*given, dtype)[1]
+    assert all(torch.equal(x, y) for x, y in zip(alone, steps, strict=True))
+    assert torch.equal(steps.updates[..., [0, 1, 3]], chain["rec"][..., [0, 1, 3]])
+    for n in range(case.chunks):
+        of = reference.chunk(case, inputs, n)
+        values = {k: x.detach() for k, x in reference.chain_values(of).items()}
+        entries = steps.row_weights[n * case.C : (n + 1) * case.C]
+        slots, weights = entries[..., 0], entries[..., 1].contiguous().view(F32)
+        for part, kind, exact in (
+            (slice(None, case.W), of.writes, -values["keff"]),
+            (slice(case.W, None), of.reads, values["qeff"]),
+        ):
+            valid = kind.slot.numel()
+            assert torch.equal(slots[:, part].flatten()[:valid].long(), kind.slot)
+            assert close(weights[:, part].flatten()[:valid], exact)
+            assert not slots[:, part].flatten()[valid:].any()
+            assert not weights[:, part].flatten()[valid:].any()
+        words = steps.updates[n, :, 0]
+        place = (words >> 9 & 0xFF) * case.W + (words & 0xFF)
+        pd = chain["pd"].view(case.chunks, -1)[n]
+        assert torch.equal(steps.updates[n, :, 2].contiguous().view(F32), pd[place])
 
 
 def close(given: torch.Tensor, exact: torch.Tensor, limit: float = 3e-7) -> bool:

@@ -11,7 +11,7 @@ from kernel_checks import assert_matches_reference, case, copies, differing, run
 
 from sdm_runtime import StepChain, kernels
 
-STEP_KERNELS = ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"]
+STEP_KERNELS = ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"]
 SHAPES = st.builds(
     Shape,
     hd=st.sampled_from([1, 2, 4, 6, 9, 64, 66, 128, 132]),
@@ -25,6 +25,7 @@ SHAPES = st.builds(
     hot=st.booleans(),
     repeat=st.booleans(),
     per_entry=st.booleans(),
+    no_snapshot=st.booleans(),
     types=st.sampled_from(ROW_TYPES),
     special=st.booleans(),
     seed=st.integers(0, 2**20),

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(
 MAP_NORESERVE = 0x4000  # Linux; Python's mmap names it from 3.13 on
 HD = 1024
 ROWS = 2**32 // HD + 100  # the last hundred lie past 2^32 elements
+# Operands with bank rows in them: all of it, or a column.
+ROW_NUMBERS = {"slots": None, "rec": 1, "qrec": 1, "row_weights": 0, "updates": 1}
 SHAPE = Shape(hd=HD, streams=1, chunk=2, writes=2, reads=2, steps=2, slots=4, padding=0)
 
 
@@ -41,23 +43,22 @@ def enlarged(tensors: dict, names: list[str]) -> tuple[dict, int]:
     for name in names:
         large[name] = sparse(ROWS, tensors[name])
         large[name][start:] = tensors[name]
-    for name in {"slots", "rec", "qrec"} & tensors.keys():
-        large[name] = tensors[name].clone()
-        rows = large[name] if name == "slots" else large[name][..., 1]
-        rows += start
+    for name, column in ROW_NUMBERS.items():
+        if name in tensors:
+            large[name] = tensors[name].clone()
+            rows = large[name] if column is None else large[name][..., column]
+            rows += start
     return large, start
 
 
 @pytest.mark.parametrize("types", [(BF16, BF16, BF16), (F32, F32, F32)], ids="-".join)
-@pytest.mark.parametrize("name", ["gx_gwr", "gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("name", ["gx_gwr", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 def test_last_rows(name, types):
     tensors, sizes = case(name, Shape(**vars(SHAPE) | {"types": types}))
     banks = [b for b in ("grad", "bank") if b in tensors]
     expected = run(name, tensors, sizes, ti=1)
     large, start = enlarged(tensors, banks)
-    outputs = {
-        k: large[k] for k in expected if k not in banks and k not in ("slots", "rec", "qrec")
-    }
+    outputs = {k: large[k] for k in expected if k not in banks and k not in ROW_NUMBERS}
     getattr(kernels, name)(**large, ti=1, **sizes)
     assert differing({b: large[b][start:] for b in banks}, expected) == []
     assert differing(outputs, expected) == []

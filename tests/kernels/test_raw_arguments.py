@@ -11,7 +11,7 @@ from kernel_checks import case
 
 from sdm_runtime import kernels
 
-KERNELS = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
+KERNELS = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write")
 SHAPE = Shape(hd=6, steps=2)
 
 

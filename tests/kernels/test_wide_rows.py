@@ -63,7 +63,26 @@ def test_read_side():
     assert_dots(after["dq"], tensors["gy"][0], tensors["bank"][row])
 
 
-@pytest.mark.parametrize("name", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("hd", [2**20, 2**20 - 1])
+def test_forward(hd):
+    tensors, sizes = case("fx_read", replace(SHAPE, hd=hd))
+    after = run("fx_read", tensors, sizes)
+    slots, bits = tensors["row_weights"][0, :, 0].long(), tensors["row_weights"][0, :, 1]
+    weights, rows = bits.contiguous().view(torch.float32), tensors["bank"][slots].float()
+    residual = (tensors["v"][0, 0].double() + weights[0].double() * rows[0].double()).float()
+    assert torch.equal(after["residual"][0, 0], residual)  # a product of floats is exact in double
+    assert torch.equal(after["reading"][0, 0], weights[1] * rows[1])
+
+    tensors, sizes = case("fx_write", replace(SHAPE, hd=hd))
+    after = run("fx_write", tensors, sizes)
+    _, row, *bits = tensors["updates"][0, 0].tolist()
+    pd, cpe = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
+    old, added = tensors["bank"][row].double(), (pd * tensors["delta"][0]).double()
+    assert torch.equal(after["bank"][row], (old * cpe.double() + added).float().bfloat16())
+    assert torch.equal(after["snap"][0], tensors["bank"][row])
+
+
+@pytest.mark.parametrize("name", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 def test_wider_rows_are_refused(name):
     tensors, sizes = case(name, replace(SHAPE, hd=2**20 + 1, types=(BF16, BF16, BF16)))
     with pytest.raises(ValueError, match=re.escape("hd: expected 1..2^20 columns, got 1048577")):

@@ -1,4 +1,4 @@
-"""What runs: the same bits each time, few operations a step, nothing that waits for a device."""
+"""What runs: the same bits each time, no operation a step, nothing that waits for a device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from op_cases import Case, call, make_inputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdm_runtime
-from sdm_runtime.ops import backward, backward_terms, chain_operands, chunk_kernels
+from sdm_runtime.ops import backward, backward_terms, chain_operands, chunk_kernels, forward
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.forward import run_forward
+from sdm_runtime.ops.forward_chain import StepsDone
 from sdm_runtime.ops.geometry import Geometry
 from sdm_runtime.ops.quant import snapshot_format
 from sdm_runtime.ops.staging import Inputs
@@ -45,22 +46,24 @@ def test_repeats_and_thread_counts_give_the_same_bits(dtype):
 def test_last_dispatch():
     inputs = make_inputs(CASE)
     call(CASE, inputs)
-    forward = sdm_runtime.last_dispatch()
-    assert (forward["op"], forward["route"]) == ("sdm_write_read.forward", "loop")
-    assert forward["launches"] == 0
+    before = sdm_runtime.last_dispatch()
+    assert (before["op"], before["route"]) == ("sdm_write_read.forward", "chain")
+    assert (before["backend"], before["gemm"]) == ("host", "gx_gemm")
+    assert before["launches"] == 3 * 5
+    assert before["plan_us"] > 0
     run(CASE)
-    backward = sdm_runtime.last_dispatch()
-    assert backward["op"] == "sdm_write_read.backward"
-    assert (backward["route"], backward["backend"]) == ("chain", "host")
-    assert (backward["gemm"], backward["gemm_reason"]) == (
+    after = sdm_runtime.last_dispatch()
+    assert after["op"] == "sdm_write_read.backward"
+    assert (after["route"], after["backend"]) == ("chain", "host")
+    assert (after["gemm"], after["gemm_reason"]) == (
         "gx_gemm",
         "the host chain has no BLAS step",
     )
-    assert backward["pdl"] is False
-    assert backward["launches"] == 4 * 5
-    assert backward["plan_us"] > 0
+    assert after["pdl"] is False
+    assert after["launches"] == 4 * 5
+    assert after["plan_us"] > 0
     sizes = {"P": 3, "T": 70, "C": 16, "W": 6, "R": 6, "hd": 36, "steps": 5, "snapshot": "none"}
-    assert backward["geometry"] == sizes
+    assert after["geometry"] == before["geometry"] == sizes
     run(CASE, gemm="fixed")
     assert sdm_runtime.last_dispatch()["gemm_reason"] == "asked for"
 
@@ -87,34 +90,43 @@ class _Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _on_meta(case):
+def _on_meta(case, quant="none"):
     """The inputs as tensors without data: an operation that reads a value back raises."""
     inputs = {k: x.to("meta") for k, x in make_inputs(case).items()}
     memory = inputs.pop("memory")
     geometry = Geometry(case.P, case.T, case.C, case.W, case.R, case.hd, memory.shape[0])
-    return memory, Inputs(**inputs), geometry
+    form = snapshot_format(quant, case.dtype, case.hd)
+    return memory, Inputs(**inputs), Call(geometry, form, grad_bank_fp32=False, gemm="auto")
 
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Stand in for the chunk kernels, which take no tensors without data; the names launched."""
+    """Stand in for the kernels, which take no tensors without data; the names launched."""
     names = []
+
+    def steps(*_):
+        names.append("chain")
+        return StepsDone({}, 0, 0.0)
+
     monkeypatch.setattr(chunk_kernels, "_launch", lambda kernel, *_: names.append(kernel.__name__))
+    monkeypatch.setattr(forward, "run_steps", steps)
     return names
 
 
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 7), (torch.bfloat16, 8)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("quant", ["none", "fp8"])
 @pytest.mark.parametrize("keep", [True, False])
-def test_the_forward_waits_for_nothing_and_takes_few_calls_a_step(dtype, most, keep, launches):
+def test_the_forward_waits_for_nothing_and_takes_no_call_a_step(dtype, quant, keep, launches):
     counts = []
     for steps in (10, 20):
         case = Case(T=16 * steps, dtype=dtype)
-        memory, inputs, geometry = _on_meta(case)
-        form = snapshot_format("none", dtype, case.hd) if keep else None
+        memory, inputs, call_ = _on_meta(case, quant)
         with torch.no_grad(), _Calls() as calls:
-            run_forward(memory, inputs, geometry, form)
+            run_forward(memory, inputs, call_, keep=keep)
         counts.append(calls.count)
-    assert sum((counts[1] - counts[0]).values()) == 10 * most
+    assert launches == ["chunk_prepare", "pair_matrices", "chain"] * 2
+    assert counts[0] == counts[1]
+    assert 0 < sum(counts[0].values()) < 60
 
 
 def test_reading_a_value_back_would_be_noticed():
@@ -125,13 +137,12 @@ def test_reading_a_value_back_would_be_noticed():
 @pytest.mark.parametrize("quant", ["none", "fp8", "int4"])
 def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(quant, launches):
     case = Case(T=64, dtype=torch.bfloat16, hd=130)
-    memory, inputs, geometry = _on_meta(case)
-    form = snapshot_format(quant, case.dtype, case.hd)
+    memory, inputs, call_ = _on_meta(case, quant)
+    geometry = call_.geometry
     gy = torch.empty(case.P, case.T, case.hd, device="meta")
     with torch.no_grad():
-        _, saved = run_forward(memory, inputs, geometry, form)
+        _, saved = run_forward(memory, inputs, call_, keep=True)
         launches.clear()
-        call_ = Call(geometry, form, grad_bank_fp32=False, gemm="auto")
         operands = chain_operands.allocate_operands(memory, saved, call_, 2)
         planes = (operands.dpd, operands.out_eff, operands.out_g, operands.dq)
         dots = chunk_kernels.RowDots(*(x[0].view(geometry.chunks, -1) for x in planes))

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import replace
 
 import torch
-from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case
+from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case, read_case, write_case
 
 from sdm_runtime import Plan, StepChain, kernels
 from sdm_runtime.plan_format import (
@@ -21,6 +21,7 @@ from sdm_runtime.plan_records import text
 
 SHAPE = Shape(hd=36, streams=2, chunk=4, writes=3, reads=2, steps=3)
 ORDER = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
+FORWARD_ORDER = ("fx_read", "gx_gemm", "fx_write")
 
 
 def chain_operands(shape: Shape = SHAPE) -> dict[str, torch.Tensor]:
@@ -57,6 +58,26 @@ def chain_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> list
         kernels.plan_gx_gds(
             **pick("grad", "bank", "gy", "qrec", "dq"), **chunked, num_reads=shape.reads
         ),
+    ]
+
+
+def forward_operands(shape: Shape = SHAPE) -> dict[str, torch.Tensor]:
+    """The operands of the forward's chain by name; delta goes by gx_gemm's, d_u."""
+    read, gemm, write = (case(shape)[0] for case in (read_case, gemm_case, write_case))
+    return {**read, "d_u": gemm["d_u"], "x": gemm["x"], **without(write, "bank", "delta")}
+
+
+def forward_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> list[Plan]:
+    """fx_read, gx_gemm and fx_write recorded on shared operands, in the order of a step."""
+    o = operands
+    sizes = {"num_parallel": shape.streams, "steps": shape.steps}
+    chunked = {**sizes, "chunk_size": shape.chunk, "num_writes": shape.writes}
+    answers = [o[name] for name in ("bank", "v", "row_weights", "residual", "reading")]
+    kept = {name: o[name] for name in ("snap", "bpre") if name in o}
+    return [
+        kernels.plan_fx_read(*answers, **chunked, num_tokens=shape.tokens),
+        kernels.plan_gx_gemm(o["d_u"], o["x"], o["residual"], **sizes),
+        kernels.plan_fx_write(o["bank"], o["d_u"], o["updates"], **kept, **chunked),
     ]
 
 

@@ -18,9 +18,10 @@ import torch
 from guarded import GuardedTensor
 from kernel_cases import Shape
 from plan_cases import (
-    ORDER,
     chain_operands,
     chain_plans,
+    forward_operands,
+    forward_plans,
     from_bytes,
     params_offset,
     plan_bytes,
@@ -133,15 +134,23 @@ class Runner:
 
 def run_all(shape, random_count, counts, accepted):
     operands = chain_operands(shape)
+    run_plans(operands, chain_plans(operands, shape), random_count, counts, accepted)
+    operands = forward_operands(shape)
+    read, _, write = forward_plans(operands, shape)
+    operands["delta"] = operands.pop("d_u")
+    run_plans(operands, [read, write], random_count, counts, accepted)
+
+
+def run_plans(operands, plans, random_count, counts, accepted):
     runner = Runner({name: tensor for name, tensor in operands.items() if name != "kpay"})
-    for name, plan in zip(ORDER, chain_plans(operands, shape), strict=True):
+    for plan in plans:
         data = plan_bytes(plan)
         single = itertools.chain(record_edits(data), param_edits(data))
         combined = ((None, *edit) for edit in random_edits(data, 7, random_count))
         for member, edit, changed in itertools.chain(single, combined):
             if changed == data:
                 continue
-            print(f"{name}: {edit}", file=sys.stderr)  # the last line names the culprit
+            print(f"{plan.kernel}: {edit}", file=sys.stderr)  # the last line names the culprit
             fate = runner.run(changed)
             counts[fate] += 1
             if member and fate in ("ran", "too long"):

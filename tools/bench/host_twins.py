@@ -118,6 +118,21 @@ def cases(
             grad, bank, delta.view(tokens, hd), rec, out, ti=ti, num_reads=width, **sizes
         )
 
+    v = torch.randn(chunks, chunk, hd).to(bank.dtype)
+    entries_of = torch.cat((absolute, absolute.flip(0)), 1)  # other rows for the reads
+    weights_of = torch.rand(entries_of.shape).view(torch.int32)
+    row_weights = torch.stack((entries_of, weights_of), 2)
+    keeps = {"snap": snap, "bpre": bpre} if snap_kind == bank_kind else {}
+
+    def read(ti: int) -> None:
+        kernels.fx_read(
+            bank, v, row_weights, delta, d_dv,
+            ti=ti, num_writes=width, num_tokens=steps * chunk, **sizes,
+        )  # fmt: skip
+
+    def write(ti: int) -> None:
+        kernels.fx_write(bank, delta, rec, ti=ti, num_writes=width, **keeps, **sizes)
+
     step_slots = absolute.long().view(steps, -1)
     gathered = torch.empty(streams * entries, hd, dtype=bank.dtype)
 
@@ -136,8 +151,11 @@ def cases(
         + token_bytes,
         gds: step_rows * (2 * row_bytes["grad"] + row_bytes["bank"]) + token_bytes,
         gemm: 3 * token_bytes + 4 * step_tokens * chunk,
+        read: (2 * step_rows + step_tokens) * row_bytes["bank"] + 2 * token_bytes,
+        write: (3 if keeps else 2) * step_rows * row_bytes["bank"] + token_bytes,
     }
     kernels_of = {"gather": gather, "gx_gwr": gwr, "gx_gemm": gemm, "gx_pa2": pa2, "gx_gds": gds}
+    kernels_of |= {"fx_read": read, "fx_write": write}
     flops = {"gx_gemm": 2 * step_tokens * chunk * hd}
     made = [Case(n, label, f, moved[f], flops.get(n, 0)) for n, f in kernels_of.items()]
     return steps, bank, made

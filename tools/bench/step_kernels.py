@@ -1,11 +1,13 @@
-"""Times the step kernels and their chain at the target shapes, inside CUDA graphs.
+"""Times the step kernels and their chains at the target shapes, inside CUDA graphs.
 
     python tools/bench/step_kernels.py [--shapes NAME...] [--json OUT.json]
 
 Every figure is the median over replays of one graph that holds a launch for each step, in
 microseconds a step: steps touch other rows, so rows are as cold as in a backward. The floor of a
 kernel counts each row once, at the rates that random 2-KB rows reach on an H200 (2.2 TB/s gathered,
-3.3 TB/s read and written). The matrix product is timed beside the library's, in turn.
+3.3 TB/s read and written); the forward's is that of its two kernels of rows. `chain` is the
+backward's, `forward` the forward's, `forward drop` the same without snapshots. The matrix product
+is timed beside the library's, in turn.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from sdm_runtime.plans import Plan
 GATHER_BYTES_PER_US, MIXED_BYTES_PER_US = 2.2e6, 3.3e6
 REPLAYS = 9
 NAMES = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
+FORWARD_NAMES = ("fx_read", "fx_gemm", "fx_write")
 
 
 def make_plans(sizes: Sizes, t: dict[str, torch.Tensor], pdl: bool) -> dict[str, Plan]:
@@ -49,6 +52,43 @@ def make_plans(sizes: Sizes, t: dict[str, torch.Tensor], pdl: bool) -> dict[str,
         ),
         "gx_gds": kernels.plan_gx_gds(*gds, num_reads=sizes.entries, **chunk, **common),
     }  # fmt: skip
+
+
+def make_forward_plans(
+    sizes: Sizes, t: dict[str, torch.Tensor], pdl: bool, keep: bool = True
+) -> dict[str, Plan]:
+    """A plan of each kernel of the forward over all steps; fx_gemm is gx_gemm on its operands."""
+    common = {"steps": sizes.steps, "num_parallel": sizes.streams, "pdl": pdl}
+    chunk = {"chunk_size": sizes.chunk, "num_writes": sizes.entries}
+    by_chunk = (sizes.chunks, sizes.chunk, sizes.hd)
+    answers = [t[n] for n in ("bank", "v", "row_weights", "residual", "reading")]
+    kept = {n: t[n] for n in ("snap", "bpre") if keep}
+    tokens = sizes.steps * sizes.chunk
+    return {
+        "fx_read": kernels.plan_fx_read(*answers, num_tokens=tokens, **chunk, **common),
+        "fx_gemm": kernels.plan_gx_gemm(
+            t["delta"].view(by_chunk), t["x"], t["residual"].view(by_chunk), **common
+        ),
+        "fx_write": kernels.plan_fx_write(
+            t["bank"], t["delta"], t["updates"], **kept, **chunk, **common
+        ),
+    }
+
+
+def make_chains(sizes: Sizes, operands: dict[str, torch.Tensor]) -> dict[str, StepChain]:
+    """Every kernel alone and both chains, with and without programmatic launches."""
+    chains: dict[str, StepChain] = {}
+    for pdl, suffix in ((False, ""), (True, " pdl")):
+        plans = make_plans(sizes, operands, pdl)
+        forward = make_forward_plans(sizes, operands, pdl)
+        dropping = make_forward_plans(sizes, operands, pdl, keep=False)
+        for name, plan in (plans | forward).items():
+            chains[name + suffix] = StepChain([plan], sizes.steps)
+        chains["chain" + suffix] = StepChain([plans[name] for name in NAMES], sizes.steps)
+        for what, made in (("forward", forward), ("forward drop", dropping)):
+            ordered = [made[name] for name in FORWARD_NAMES]
+            chains[what + suffix] = StepChain(ordered, sizes.steps, order="ascending")
+    return chains
 
 
 def library_graph(sizes: Sizes, t: dict[str, torch.Tensor]) -> torch.cuda.CUDAGraph:
@@ -91,7 +131,11 @@ def floor_us(sizes: Sizes, name: str) -> float | None:
         "gx_gwr": rows / GATHER_BYTES_PER_US,
         "gx_pa2": 4 * rows / MIXED_BYTES_PER_US,
         "gx_gds": 3 * rows / MIXED_BYTES_PER_US,
+        "fx_read": 2 * rows / GATHER_BYTES_PER_US,
+        "fx_write": 3 * rows / MIXED_BYTES_PER_US,
     }
+    writes = 2 if "drop" in name else 3
+    floors["forward"] = floors["fx_read"] + writes * rows / MIXED_BYTES_PER_US
     return floors.get(name.split()[0])
 
 
@@ -99,13 +143,7 @@ def time_shape(sizes: Sizes) -> list[dict[str, object]]:
     """Every row of one shape."""
     torch.manual_seed(0)
     operands = make_operands(sizes)
-    plain, early = (make_plans(sizes, operands, pdl) for pdl in (False, True))
-    chains: dict[str, StepChain] = {}
-    for name in NAMES:
-        chains[name] = StepChain([plain[name]], sizes.steps)
-        chains[f"{name} pdl"] = StepChain([early[name]], sizes.steps)
-    chains["chain"] = StepChain([plain[name] for name in NAMES], sizes.steps)
-    chains["chain pdl"] = StepChain([early[name] for name in NAMES], sizes.steps)
+    chains = make_chains(sizes, operands)
     graphs = {name: chain.graph() for name, chain in chains.items()}
     replays: dict[str, Callable[[], None]] = {n: g.replay for n, g in graphs.items()}
     library = library_graph(sizes, operands)
@@ -125,7 +163,7 @@ def print_rows(rows: list[dict[str, object]]) -> None:
     for row in rows:
         floor = row["floor_us"]
         text = f"floor {floor:7.2f}" if isinstance(floor, float) else " " * 13
-        print(f"{row['shape']:<9} {row['what']:<12} {row['us']:8.2f} +- {row['spread_us']:5.2f} us  {text}")  # fmt: skip # noqa: E501
+        print(f"{row['shape']:<9} {row['what']:<16} {row['us']:8.2f} +- {row['spread_us']:5.2f} us  {text}")  # fmt: skip # noqa: E501
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ def sort_records(slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def make_operands(sizes: Sizes) -> dict[str, torch.Tensor]:
-    """Every operand of the four kernels, bf16 rows, dense snapshots."""
+    """Every operand of the backward's and the forward's kernels, bf16 rows, dense snapshots."""
 
     def floats(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device="cuda") * 0.01
@@ -89,7 +89,11 @@ def make_operands(sizes: Sizes) -> dict[str, torch.Tensor]:
     rec, bpre = sort_records(write_slots)
     entries = sizes.tokens * sizes.entries
     planes = {n: floats(sizes.slices, entries) for n in ("dpd", "out_eff", "out_g", "dq")}
-    by_token = {n: floats(sizes.tokens, sizes.hd) for n in ("d_u", "d_dv", "delta", "gy")}
+    names = ("d_u", "d_dv", "delta", "gy", "residual", "reading")
+    by_token = {n: floats(sizes.tokens, sizes.hd) for n in names}
+    read_slots = draw_slots(sizes)
+    slots = torch.cat((write_slots, read_slots), 2).reshape(sizes.tokens, -1).to(torch.int32)
+    weights = floats(*slots.shape).view(torch.int32)
     bank_rows = sizes.streams * sizes.slots
     return {
         **planes,
@@ -104,5 +108,8 @@ def make_operands(sizes: Sizes) -> dict[str, torch.Tensor]:
         "rec": rec,
         "kpay": rec[..., 0].contiguous(),
         "bpre": bpre,
-        "qrec": sort_records(draw_slots(sizes))[0],
+        "qrec": sort_records(read_slots)[0],
+        "v": rows(sizes.tokens),
+        "row_weights": torch.stack((slots, weights), 2),
+        "updates": rec,
     }

@@ -1,5 +1,5 @@
 // Times variants of the step kernels and of whole chains at the target shapes, inside CUDA graphs.
-// Geometry constants (walk_shape.h's users, gx_gwr_staging.h, gx_gemm_tile.h and the *_geometry.cpp
+// Geometry constants (walk_shape.h's users, gx_gwr_shape.h, gx_gemm_tile.h and the *_geometry.cpp
 // files) come from its output. Build and run:
 //
 //   nvcc -std=c++20 -O3 -fmad=false -gencode arch=compute_90a,code=sm_90a -I csrc
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 }
 template <int kCols, int kBatch, int kRingBytes>
 __global__ void __launch_bounds__(256) gwr(const __grid_constant__ GxGwrParams params) {
-  gx_gwr_device<kRow, kCols, GwrShape{256, kBatch, kRingBytes}>(params);
+  gx_gwr_device<kRow, kCols, GatherShape{256, kBatch, kRingBytes}>(params);
 }
 template <int kRows, int kColumns, int kThreadRows, int kThreadColumns, int kDepth, int kStages>
 __global__ void __launch_bounds__(kRows / kThreadRows * (kColumns / kThreadColumns))
@@ -98,13 +98,13 @@ void add_walks(std::vector<Launch>& pa2s, std::vector<Launch>& gdss, const Probl
   }
 }
 
-template <int kCols, GwrShape kShape>
+template <int kCols, GatherShape kShape>
 void add_gwrs(std::vector<Launch>& list, const Problem& p) {
   const Sizes& s = p.sizes;
   const int tokens = s.streams * s.chunk, slices = s.slices();
   for (int warps = 1; warps * 32 <= kShape.threads; warps *= 2) {
     const int y = std::min(warps, slices), z = warps / y;
-    const size_t shared = size_t(warps) * kShape.warp_bytes(s.writes);
+    const size_t shared = size_t(warps) * kShape.warp_bytes(kShape.staged_entries(s.writes));
     if (shared > 227 * 1024) continue;
     char text[96];
     std::snprintf(text, sizeof(text), "gwr c%d batch %d ring %d KB, block %dx%d", kCols,
@@ -189,12 +189,12 @@ Launch spread(Launch launch) {
 void run_shape(const Sizes& sizes) {
   Problem p = make_problem(sizes);
   std::vector<Launch> gwrs, gemms, pa2s, gdss;
-  add_gwrs<8, GwrShape{256, 8, 4096}>(gwrs, p);
-  add_gwrs<8, GwrShape{256, 8, 8192}>(gwrs, p);
-  add_gwrs<8, GwrShape{256, 8, 16384}>(gwrs, p);
-  add_gwrs<8, GwrShape{256, 4, 8192}>(gwrs, p);
-  add_gwrs<8, GwrShape{256, 16, 16384}>(gwrs, p);
-  add_gwrs<4, GwrShape{256, 8, 8192}>(gwrs, p);
+  add_gwrs<8, GatherShape{256, 8, 4096}>(gwrs, p);
+  add_gwrs<8, GatherShape{256, 8, 8192}>(gwrs, p);
+  add_gwrs<8, GatherShape{256, 8, 16384}>(gwrs, p);
+  add_gwrs<8, GatherShape{256, 4, 8192}>(gwrs, p);
+  add_gwrs<8, GatherShape{256, 16, 16384}>(gwrs, p);
+  add_gwrs<4, GatherShape{256, 8, 8192}>(gwrs, p);
   add_gemm<kGemm8x16>(gemms, p);
   add_gemm<GemmTile{8, 16, 1, 1, 32, 2}>(gemms, p);
   add_gemm<GemmTile{8, 32, 1, 4, 32, 2}>(gemms, p);

@@ -19,6 +19,12 @@ struct ChainRecordRefs {
   TensorRef qrec;                // int32 [N, C*R, 4]
 };
 
+// The operands of the forward's steps that follow from the inputs.
+struct StepRecordRefs {
+  TensorRef row_weights;  // int32 [N*C, W+R, 2]
+  TensorRef updates;      // int32 [N, n, 4]
+};
+
 struct ChunkPrepareArgs {
   TensorRef k_idx;   // int32 or int64 [P, T, W], absolute bank rows
   TensorRef q_idx;   // int32 or int64 [P, T, R]
@@ -30,6 +36,7 @@ struct ChunkPrepareArgs {
   TensorRef events;  // float64 [N, E, 2], out: {log sum, bits of f32 weight and of the event word}
   TensorRef places;  // int32 [N, E], out: where each staged event stands in `events`
   std::optional<ChainRecordRefs> chain;  // out
+  std::optional<StepRecordRefs> steps;   // out
   int64_t chunk_size = 0;
   int64_t first_step = 0;     // of the N chunks
   bool bf16_weights = false;  // round k_val and q_val to bfloat16 first

@@ -20,6 +20,7 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(ChunkPrepareParams, pd),           SDM_FIELD(ChunkPrepareParams, slots),
     SDM_FIELD(ChunkPrepareParams, cpe),          SDM_FIELD(ChunkPrepareParams, records),
     SDM_FIELD(ChunkPrepareParams, bpre),         SDM_FIELD(ChunkPrepareParams, read_records),
+    SDM_FIELD(ChunkPrepareParams, row_weights),  SDM_FIELD(ChunkPrepareParams, updates),
     SDM_FIELD(ChunkPrepareParams, num_tokens),   SDM_FIELD(ChunkPrepareParams, first_step),
     SDM_FIELD(ChunkPrepareParams, num_chunks),   SDM_FIELD(ChunkPrepareParams, num_parallel),
     SDM_FIELD(ChunkPrepareParams, chunk_size),   SDM_FIELD(ChunkPrepareParams, num_writes),
@@ -89,6 +90,18 @@ void fill_chain(ChunkPrepareParams& params, const ChainRecordRefs& chain, int64_
   params.read_records = static_cast<Record*>(chain.qrec.data);
 }
 
+void fill_steps(ChunkPrepareParams& params, const StepRecordRefs& steps, int64_t chunks,
+                const ChunkShape& shape) {
+  const int64_t rows = chunks * shape.chunk_size;
+  expect_row_weights(kName, "row_weights", steps.row_weights);
+  expect_numel(kName, "row_weights", steps.row_weights, Dtype::kInt32,
+               2 * rows * shape.per_token());
+  expect_records(kName, "updates", steps.updates, shape.writes());
+  expect_numel(kName, "updates", steps.updates, Dtype::kInt32, 4 * chunks * shape.writes());
+  params.row_weights = static_cast<RowWeight*>(steps.row_weights.data);
+  params.updates = static_cast<Record*>(steps.updates.data);
+}
+
 void check_devices(const plancap::Target& target, const ChunkPrepareArgs& args) {
   const auto expect = [&](const char* name, const TensorRef& tensor) {
     expect_device(kName, name, tensor, target.device);
@@ -97,6 +110,9 @@ void check_devices(const plancap::Target& target, const ChunkPrepareArgs& args) 
   expect("k_val", args.k_val), expect("q_val", args.q_val);
   expect("beta", args.beta), expect("g", args.g), expect("order", args.order);
   expect("events", args.events), expect("places", args.places);
+  if (args.steps) {
+    expect("row_weights", args.steps->row_weights), expect("updates", args.steps->updates);
+  }
   if (!args.chain) return;
   const ChainRecordRefs& chain = *args.chain;
   expect("beta_rows", chain.beta), expect("pd", chain.pd), expect("slots", chain.slots);
@@ -123,6 +139,7 @@ void chunk_prepare(plancap::Sink& sink, const ChunkPrepareArgs& args) {
   expect_tensor(kName, "places", args.places, Dtype::kInt32, {chunks, shape.events()});
   expect_event_pairs(kName, "events", args.events, chunks, shape.events());
   if (args.chain) fill_chain(params, *args.chain, chunks, shape);
+  if (args.steps) fill_steps(params, *args.steps, chunks, shape);
   check_devices(sink.target(), args);
   params.order = static_cast<const int32_t*>(args.order.data);
   params.events = static_cast<ChunkEvent*>(args.events.data);

@@ -18,7 +18,7 @@ class ChunkPrepare {
 
   SDM_HD void group(const GroupStart& start) const {
     const Group found = sum_logs(start.position);
-    if (params_.records != nullptr) write_records(start, found);
+    if (params_.records != nullptr || params_.updates != nullptr) write_records(start, found);
   }
 
   SDM_HD void beta_row(int32_t token) const {
@@ -94,18 +94,19 @@ class ChunkPrepare {
     for (int32_t position = start.position; position < group.end; ++position) {
       const ChunkEvent event = events_[position];
       if (event_read(event.word)) {
-        read_record(event, reads_before + read, record_bits(event.word, read, reads), group.slot);
+        read_record(event, inputs_.place(position), reads_before + read,
+                    record_bits(event.word, read, reads), group.slot);
         ++read;
       } else {
-        write_record(event, start.writes_before + write,
+        write_record(event, inputs_.place(position), start.writes_before + write,
                      record_bits(event.word, write, group.writes), group);
         ++write;
       }
     }
-    if (group.writes > 0) count_blocks(start, group);
+    if (params_.records != nullptr && group.writes > 0) count_blocks(start, group);
   }
 
-  SDM_HD void write_record(const ChunkEvent& event, int32_t rank, uint32_t word,
+  SDM_HD void write_record(const ChunkEvent& event, int32_t place, int32_t rank, uint32_t word,
                            const Group& group) const {
     const int32_t token = record_token(word);
     const int64_t row = chunk_ * params_.chunk_size + token;
@@ -114,20 +115,30 @@ class ChunkPrepare {
     const int32_t bank_row = padding ? 0 : group.slot;
     const float total = static_cast<float>(::exp(group.total));
     const float keff = times(event.weight, static_cast<float>(::exp(event.log)));
-    params_.pd[at] = times(event.weight, static_cast<float>(decay(group.total, event.log)));
+    const float pd = times(event.weight, static_cast<float>(decay(group.total, event.log)));
+    const int64_t sorted = chunk_ * inputs_.shape().writes() + rank;
+    if (params_.updates != nullptr) {
+      params_.row_weights[chunk_ * inputs_.size() + place] = {bank_row, -keff};
+      params_.updates[sorted] = {word, bank_row, pd, total};
+    }
+    if (params_.records == nullptr) return;
+    params_.pd[at] = pd;
     params_.slots[at] = bank_row;
     if (params_.cpe != nullptr) params_.cpe[at] = total;
-    const int64_t sorted = chunk_ * inputs_.shape().writes() + rank;
     const float scale = padding ? 0.0f : times(-inputs_.beta(token), keff);
     params_.records[sorted] = {word, bank_row, scale, total};
   }
 
-  SDM_HD void read_record(const ChunkEvent& event, int32_t rank, uint32_t word,
+  SDM_HD void read_record(const ChunkEvent& event, int32_t place, int32_t rank, uint32_t word,
                           int32_t slot) const {
     const bool padding = slot == kNoSlot;
+    const int32_t bank_row = padding ? 0 : slot;
     const float scale = padding ? 0.0f : times(event.weight, static_cast<float>(::exp(event.log)));
-    params_.read_records[chunk_ * inputs_.shape().reads() + rank] = {word, padding ? 0 : slot,
-                                                                     scale, 0.0f};
+    if (params_.updates != nullptr) {
+      params_.row_weights[chunk_ * inputs_.size() + place] = {bank_row, scale};
+    }
+    if (params_.records == nullptr) return;
+    params_.read_records[chunk_ * inputs_.shape().reads() + rank] = {word, bank_row, scale, 0.0f};
   }
 
   // bpre: the groups that start before each block of 32 sorted writes. A group answers for the

@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/common/chunk_events.h"
 #include "kernels/common/row_types.h"
+#include "kernels/common/row_weights.h"
 
 namespace sdm {
 
@@ -26,6 +27,9 @@ struct ChunkPrepareParams {
   Record* records;       // [N, n]
   int32_t* bpre;         // [N, ceil(n/32) + 1]
   Record* read_records;  // [N, C*R]
+  // For the forward's steps; both null where none follow.
+  RowWeight* row_weights;  // [N*C, W+R], staged: {slot, -keff} of the writes, {slot, qeff}
+  Record* updates;         // [N, n], sorted: scale = pd, decay = cpe
   int64_t num_tokens;
   int32_t first_step;  // of the staged chunks
   int32_t num_chunks, num_parallel, chunk_size, num_writes, num_reads;

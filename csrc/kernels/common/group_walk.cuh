@@ -93,26 +93,11 @@ struct GroupRest {
       Record entry[kAhead];
       bool on[kAhead];
       float x[kAhead][kCols], dots[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const bool readable = more && position + i < entries;
-        entry[i] = readable ? load_record(records + position + i) : Record{kRecordLast, 0, 0, 0};
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        on[i] = more;
-        more = more && !record_last(entry[i].word);
-        const auto raw = token_rows.load_cached(record_token(entry[i].word));
-        decode<Rows::kType, kCols>(raw, 1.0f, x[i]);
-      }
+      take(token_rows, entry, on, x);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         dots[i] = partial_dot<kCols>(x[i], m);
-        if (on[i]) {
-#pragma unroll
-          for (int c = 0; c < kCols; ++c) acc[c] = fused(entry[i].scale, x[i][c], acc[c]);
-          decay = entry[i].decay;
-        }
+        link(entry[i], on[i], x[i], acc, decay);
       }
       const float dot = team_sums<kCols, kAhead>(dots, team.member);
       // Member b's sum is the entry number b with its bits reversed.
@@ -123,8 +108,49 @@ struct GroupRest {
       }
       choose((team.member & 1) != 0, entry[0], entry[kAhead / 2], on[0], on[kAhead / 2]);
       if (on[0] && team.member < kAhead) write(entry[0], dot);
-      position += kAhead;
     }
+  }
+
+  // The same without dots.
+  template <class Rows>
+  __device__ __forceinline__ void add(const Rows& token_rows, float (&acc)[kCols], float& decay) {
+    while (more) {
+      Record entry[kAhead];
+      bool on[kAhead];
+      float x[kAhead][kCols];
+      take(token_rows, entry, on, x);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) link(entry[i], on[i], x[i], acc, decay);
+    }
+  }
+
+ private:
+  // The next entries, which of them belong to the group, and their token rows.
+  template <class Rows>
+  __device__ __forceinline__ void take(const Rows& token_rows, Record (&entry)[kAhead],
+                                       bool (&on)[kAhead], float (&x)[kAhead][kCols]) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const bool readable = more && position + i < entries;
+      entry[i] = readable ? load_record(records + position + i) : Record{kRecordLast, 0, 0, 0};
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      on[i] = more;
+      more = more && !record_last(entry[i].word);
+      const auto raw = token_rows.load_cached(record_token(entry[i].word));
+      decode<Rows::kType, kCols>(raw, 1.0f, x[i]);
+    }
+    position += kAhead;
+  }
+
+  // One entry's link of the chain.
+  static __device__ __forceinline__ void link(const Record& entry, bool on, const float (&x)[kCols],
+                                              float (&acc)[kCols], float& decay) {
+    if (!on) return;
+#pragma unroll
+    for (int c = 0; c < kCols; ++c) acc[c] = fused(entry.scale, x[c], acc[c]);
+    decay = entry.decay;
   }
 };
 

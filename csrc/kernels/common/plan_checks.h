@@ -21,6 +21,10 @@ uint64_t check_row_operand(const plancap::ParamView& view, const char* field,
                            const char* type_field, RowType type, int32_t hd,
                            plancap::Access access);
 
+// Rows of a known type of which a step has `count`, the steps' rows one after the other.
+void check_step_rows(const plancap::ParamView& view, const char* field, RowType type, int32_t hd,
+                     plancap::Access access, int64_t count, int64_t step);
+
 // grad and bank have the same rows.
 void check_same_rows(const plancap::ParamView& view, uint64_t grad_rows, uint64_t bank_rows);
 

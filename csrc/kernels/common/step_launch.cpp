@@ -4,12 +4,25 @@
 
 #include "kernels/common/ordered_math.h"
 #include "kernels/common/records.h"
+#include "kernels/common/row_weights.h"
 
 namespace sdm {
 
 using plancap::Access;
 using plancap::Operand;
 using plancap::PatchKind;
+
+namespace {
+
+void expect_alignment(const char* where, const char* argument, const TensorRef& tensor,
+                      size_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.data);
+  SDM_EXPECT(address % bytes == 0, kValue, where, argument,
+             cat("an address that is a multiple of ", bytes),
+             cat("one with remainder ", address % bytes));
+}
+
+}  // namespace
 
 void expect_num_parallel(const char* where, int64_t num_chunks, int64_t num_parallel) {
   SDM_EXPECT(num_parallel >= 1 && num_chunks % num_parallel == 0, kValue, where, "num_parallel",
@@ -48,12 +61,17 @@ void expect_head_dim(const char* where, int64_t hd) {
 }
 
 void expect_token_rows(const char* where, const char* argument, const TensorRef& tensor,
-                       int64_t num_chunks, int64_t chunk_size, int64_t width) {
+                       int64_t num_chunks, int64_t chunk_size, int64_t width, Dtype dtype) {
   if (tensor.ndim == 3) {
-    expect_tensor(where, argument, tensor, Dtype::kFloat32, {num_chunks, chunk_size, width});
+    expect_tensor(where, argument, tensor, dtype, {num_chunks, chunk_size, width});
   } else {
-    expect_tensor(where, argument, tensor, Dtype::kFloat32, {num_chunks * chunk_size, width});
+    expect_tensor(where, argument, tensor, dtype, {num_chunks * chunk_size, width});
   }
+}
+
+void expect_row_weights(const char* where, const char* argument, const TensorRef& tensor) {
+  expect_tensor(where, argument, tensor, Dtype::kInt32, {"N*C", "W+R", 2});
+  expect_alignment(where, argument, tensor, alignof(RowWeight));
 }
 
 RowType expect_bank_rows(const char* where, const char* argument, const TensorRef& tensor) {
@@ -80,10 +98,7 @@ RowType expect_grad_of_bank(const char* where, const TensorRef& grad, const Tens
 void expect_records(const char* where, const char* argument, const TensorRef& tensor,
                     int64_t entries) {
   expect_tensor(where, argument, tensor, Dtype::kInt32, {"N", entries, 4});
-  const auto address = reinterpret_cast<uintptr_t>(tensor.data);
-  SDM_EXPECT(address % alignof(Record) == 0, kValue, where, argument,
-             cat("an address that is a multiple of ", alignof(Record)),
-             cat("one with remainder ", address % alignof(Record)));
+  expect_alignment(where, argument, tensor, alignof(Record));
 }
 
 void expect_planes(const char* where, const char* argument, const TensorRef& tensor, int64_t hd,

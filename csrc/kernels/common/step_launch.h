@@ -28,9 +28,13 @@ void expect_chunk_size(const char* where, int64_t chunk_size);
 void expect_entries(const char* where, const char* argument, int64_t entries);
 void expect_head_dim(const char* where, int64_t hd);
 
-// A float32 tensor of one row per token: [N*C, width] or [N, C, width].
+// A tensor of one row per token: [N*C, width] or [N, C, width].
 void expect_token_rows(const char* where, const char* argument, const TensorRef& tensor,
-                       int64_t num_chunks, int64_t chunk_size, int64_t width);
+                       int64_t num_chunks, int64_t chunk_size, int64_t width,
+                       Dtype dtype = Dtype::kFloat32);
+
+// What tokens take of bank rows: int32 [N*C, entries, 2], aligned to 8 bytes.
+void expect_row_weights(const char* where, const char* argument, const TensorRef& tensor);
 
 // Bank or grad rows: [rows, hd] of float32 or bfloat16 with 0 < rows < 2^31. Returns their type.
 RowType expect_bank_rows(const char* where, const char* argument, const TensorRef& tensor);

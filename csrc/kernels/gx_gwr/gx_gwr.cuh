@@ -8,56 +8,16 @@
 // grad      gx_pa2, gx_gds            after the wait, L2, ring
 #pragma once
 #include "kernels/common/pdl.cuh"
-#include "kernels/common/team.cuh"
+#include "kernels/common/row_copies.cuh"
 #include "kernels/gx_gwr/gx_gwr_params.h"
-#include "kernels/gx_gwr/gx_gwr_staging.h"
+#include "kernels/gx_gwr/gx_gwr_shape.h"
 
 namespace sdm {
 
-// Slices of grad rows on their way into a warp's ring. kCopyCols columns a thread: with 8, half a
-// warp copies a row and a warp two, so that bf16 rows travel in 16-byte pieces too.
-template <RowType kGrad, int kCopyCols, GwrShape kShape>
-class RowCopies {
-  static constexpr int kRowsAtOnce = kCopyCols / kLaneColumns;
-  static constexpr int kCopiers = kLanes / kRowsAtOnce;
-  static constexpr int kBatch = kShape.batch, kRowBytes = GwrShape::row_bytes(kGrad);
-  using Raw = RawPiece<kGrad, kCopyCols>;
-
- public:
-  __device__ __forceinline__ RowCopies(char* ring, const GxGwrParams& params,
-                                       const Team<kLaneColumns>& team)
-      : ring_(ring + team.lane % kCopiers * sizeof(Raw)),
-        first_(team.lane / kCopiers),
-        rows_(params.grad, {params.grad_type}, 0, params.hd, columns(team)) {}
-
-  // Starts the copies of a batch of rows into the ring's place `slot` and the rows behind it. A row
-  // of -1 becomes zeros.
-  __device__ __forceinline__ void start(int32_t slot, const int32_t* batch) const {
-#pragma unroll
-    for (int32_t u = 0; u < kBatch; u += kRowsAtOnce) {
-      auto* place = reinterpret_cast<Raw*>(ring_ + (slot + u + first_) * kRowBytes);
-      const int32_t row = batch[u + first_];
-      rows_.fetch_or_clear(place, row);
-    }
-    ptx::copy_commit();
-  }
-
- private:
-  static __device__ __forceinline__ Columns columns(const Team<kLaneColumns>& team) {
-    const int32_t offset = team.lane % kCopiers * kCopyCols;
-    const int32_t end = team.slice_end - team.slice_begin;
-    return {team.slice_begin + offset, max(0, min(kCopyCols, end - offset))};
-  }
-
-  char* ring_;
-  int32_t first_;  // of the rows copied at once
-  ThreadRows<kGrad, kCopyCols> rows_;
-};
-
-template <RowType kGrad, int kCopyCols, GwrShape kShape = kGwrShape>
+template <RowType kGrad, int kCopyCols, GatherShape kShape = kGwrShape>
 __device__ __forceinline__ void gx_gwr_device(const GxGwrParams& params) {
   constexpr RowType kFloats = kGrad == kAnyRow ? kAnyRow : RowType::kFloat32;
-  constexpr int32_t kBatch = kShape.batch, kRowBytes = GwrShape::row_bytes(kGrad);
+  constexpr int32_t kBatch = kShape.batch, kRowBytes = GatherShape::row_bytes(kGrad);
   constexpr int32_t kRingRows = kShape.ring_rows(kGrad);
   using Raw = RawPiece<kGrad, kLaneColumns>;
   using FloatRaw = RawPiece<kFloats, kLaneColumns>;
@@ -73,9 +33,9 @@ __device__ __forceinline__ void gx_gwr_device(const GxGwrParams& params) {
   const bool live = exists && in_sequence < params.num_tokens;
 
   // Shared memory of the warp: the ring, the writes' rows, their weights.
-  const int32_t staged = kShape.staged_writes(params.num_writes);
+  const int32_t staged = kShape.staged_entries(params.num_writes);
   const auto warp = static_cast<int32_t>(threadIdx.z * blockDim.y + threadIdx.y);
-  char* ring = ptx::dynamic_shared() + warp * kShape.warp_bytes(params.num_writes);
+  char* ring = ptx::dynamic_shared() + warp * kShape.warp_bytes(staged);
   auto* rows = reinterpret_cast<int32_t*>(ring + kShape.ring_bytes);
   auto* weights = reinterpret_cast<float*>(rows + staged);
 
@@ -110,7 +70,8 @@ __device__ __forceinline__ void gx_gwr_device(const GxGwrParams& params) {
   pdl_trigger();
 
   // Fill the ring.
-  const RowCopies<kGrad, kCopyCols, kShape> copies(ring, params, team);
+  const RowCopies<kGrad, kCopyCols, kShape> copies(ring, params.grad, params.grad_type, params.hd,
+                                                   team);
   const auto start = [&](int32_t n) {
     if (n < staged) {
       copies.start(n % kRingRows, rows + n);

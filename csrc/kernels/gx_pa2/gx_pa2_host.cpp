@@ -5,8 +5,9 @@
 #include "kernels/common/multiversion.h"
 #include "kernels/common/record_tiles.h"
 #include "kernels/common/slice_dispatch.h"
+#include "kernels/common/snapshot_rows.h"
+#include "kernels/gx_pa2/entry_snapshots.h"
 #include "kernels/gx_pa2/gx_pa2.h"
-#include "kernels/gx_pa2/snapshot_rows.h"
 
 namespace sdm {
 namespace {
@@ -14,8 +15,7 @@ namespace {
 // Valid FIRSTs of the chunk before the tile: a tile starts where a block of bpre does.
 static_assert(RecordTiles::kPositions % 32 == 0);
 SDM_HD int32_t ordinal_at(const GxPa2Params& params, const RecordTile& tile) {
-  const int32_t blocks = (tile.entries + 31) / 32 + 1;
-  return params.bpre[tile.chunk * blocks + tile.begin / 32];
+  return groups_before(params.bpre, tile.chunk, tile.entries, tile.begin);
 }
 
 SDM_HD void clear_outputs(const GxPa2Params& params, const RecordTile& tile, int64_t entry) {
@@ -96,7 +96,7 @@ SDM_HD void write_tile(const GxPa2Params& params, const RecordTile& tile, DotBat
       clear_outputs(params, tile, entry_index(group, group.records[0], params.num_writes));
       continue;
     }
-    const int64_t snap_row = params.bpre ? dense_snapshot_row(params, tile.chunk, ordinal++)
+    const int64_t snap_row = params.bpre ? dense_snapshot_row(tile.chunk, tile.entries, ordinal++)
                                          : entry_snapshot_row(params, tile.chunk, word);
     for (int32_t s = tile.first_slice; s < tile.end_slice; ++s) {
       write_group<kColumns, kFull>(params, tile, group, snap_row, s, effs, gdots);

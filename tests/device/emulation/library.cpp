@@ -12,6 +12,10 @@
 #include "kernels/chunk_prepare/chunk_prepare.h"
 #include "kernels/chunk_prepare/chunk_prepare_geometry.h"
 #include "kernels/common/float_mode.h"
+#include "kernels/fx_read/fx_read.h"
+#include "kernels/fx_read/fx_read_geometry.h"
+#include "kernels/fx_write/fx_write.h"
+#include "kernels/fx_write/fx_write_geometry.h"
 #include "kernels/gx_gds/gx_gds.h"
 #include "kernels/gx_gds/gx_gds_geometry.h"
 #include "kernels/gx_gemm/gx_gemm.h"
@@ -24,8 +28,6 @@
 #include "kernels/pair_matrices/pair_matrices_geometry.h"
 #include "kernels/plane_reduce/plane_reduce.h"
 #include "kernels/plane_reduce/plane_reduce_geometry.h"
-#include "kernels/step_lists/step_lists.h"
-#include "kernels/step_lists/step_lists_geometry.h"
 #include "kernels/token_gradients/token_gradients.h"
 #include "kernels/token_gradients/token_gradients_geometry.h"
 #include "run_grid.h"
@@ -54,7 +56,7 @@ const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   for (const auto* info :
        {&sdm::gx_gemm_info(), &sdm::gx_gwr_info(), &sdm::gx_pa2_info(), &sdm::gx_gds_info(),
         &sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
-        &sdm::step_lists_info(), &sdm::token_gradients_info()}) {
+        &sdm::fx_read_info(), &sdm::fx_write_info(), &sdm::token_gradients_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -86,8 +88,10 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     return chunk_prepare_geometry(*static_cast<const sdm::ChunkPrepareParams*>(params));
   if (kernel == "pair_matrices")
     return pair_matrices_geometry(*static_cast<const sdm::PairMatricesParams*>(params));
-  if (kernel == "step_lists")
-    return step_lists_geometry(*static_cast<const sdm::StepListsParams*>(params));
+  if (kernel == "fx_read")
+    return fx_read_geometry(target, *static_cast<const sdm::FxReadParams*>(params));
+  if (kernel == "fx_write")
+    return fx_write_geometry(target, *static_cast<const sdm::FxWriteParams*>(params));
   if (kernel == "token_gradients")
     return token_gradients_geometry(*static_cast<const sdm::TokenGradientsParams*>(params));
   if (const auto pass = gradient_pass(kernel))

@@ -88,6 +88,34 @@ def step_operands(hd, dtype):
     }
 
 
+def forward_operands(hd, dtype):
+    rows, words = aligned(P * 32, hd, dtype=dtype), torch.int32
+    return {
+        "bank": rows,
+        "v": aligned(N, C, hd, dtype=dtype),
+        "row_weights": aligned(N * C, W + R, 2, dtype=words),
+        "residual": aligned(N, C, hd),
+        "reading": aligned(N, C, hd),
+        "x": aligned(N, C, C),
+        "delta": aligned(N, C, hd),
+        "updates": aligned(N, C * W, 4, dtype=words),
+        "snap": aligned(N * C * W, hd, dtype=dtype),
+        "bpre": aligned(N, (C * W + 31) // 32 + 1, dtype=words),
+    }
+
+
+def make_forward_plans(t, pdl, keep=True):
+    common = {"steps": STEPS, "num_parallel": P, "pdl": pdl}
+    sizes = {**common, "chunk_size": C, "num_writes": W}
+    answers = [t[name] for name in ("bank", "v", "row_weights", "residual", "reading")]
+    kept = {name: t[name] for name in ("snap", "bpre") if keep}
+    return [
+        kernels.plan_fx_read(*answers, **sizes, num_tokens=STEPS * C),
+        kernels.plan_gx_gemm(t["delta"], t["x"], t["residual"], **common),
+        kernels.plan_fx_write(t["bank"], t["delta"], t["updates"], **kept, **sizes),
+    ]
+
+
 def make_plans(t, pdl):
     def pick(*names):
         return {name: t[name] for name in names}
@@ -124,7 +152,26 @@ def test_the_chain_of_four_kernels_runs_and_replays(on_device, hd, dtype):
     assert [e["params"] for e in driver.log("node")] == [e["params"] for e in launches]
 
 
-@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("hd", [12, 128, 1024])
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_forwards_chain_runs_and_replays(on_device, hd, dtype, keep):
+    driver = on_device(0)
+    plans_of_step = make_forward_plans(forward_operands(hd, dtype), pdl=True, keep=keep)
+    steps = StepChain(plans_of_step, STEPS, order="ascending")
+    assert steps.launches == 3 * STEPS
+    steps.run(driver.stream())
+    launches = driver.log("launch")
+    kinds = ["_".join(launch["entry"].split("_")[:2]) for launch in launches]
+    assert kinds == ["fx_read", "gx_gemm", "fx_write"] * STEPS
+    assert [PROGRAMMATIC in entry["attributes"] for entry in launches] == [False] + [True] * 11
+    graph = steps.graph()
+    assert (graph.nodes, graph.programmatic_edges) == (12, 11)
+    graph.replay(driver.stream())
+    assert [e["params"] for e in driver.log("node")] == [e["params"] for e in launches]
+
+
+@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 def test_every_instance_of_a_step_kernel_waits(kernel):
     entries = [entry for entry in _core.cuda_testing.device_entries() if entry[1] == kernel]
     assert entries

@@ -1,0 +1,104 @@
+// fx_write on the device: one team per group of write records and column slice, rows fetched ahead
+// of the arithmetic through a ring of asynchronous copies (DESIGN.md).
+//
+// operand   written in the chain by   loaded
+// updates   nothing                   before the wait, L1
+// bpre      nothing                   before the wait
+// delta     gx_gemm                   after the wait, L1 (no SM has cached this step's rows before)
+// bank      fx_write                  after the wait, L2, ring
+// snap      fx_write                  never (stored only)
+#pragma once
+#include "kernels/common/group_walk.cuh"
+#include "kernels/common/pdl.cuh"
+#include "kernels/common/snapshot_rows.h"
+#include "kernels/common/thread_ring.cuh"
+#include "kernels/fx_write/fx_write_params.h"
+#include "kernels/fx_write/fx_write_ring.h"
+
+namespace sdm {
+
+template <RowType kBank, int kCols, WalkShape kShape = kWriteShape>
+__device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
+  constexpr RowType kFloats = kBank == kAnyRow ? kAnyRow : RowType::kFloat32;
+  using Raw = RawPiece<kBank, kCols>;
+  constexpr uint32_t kListAt = kShape.ring_bytes(kBank, kCols);
+  constexpr int32_t kDepth = kShape.depth;
+  char* shared = ptx::dynamic_shared();
+  const ThreadRing<Raw, kShape.threads> ring(shared);
+  auto* list = reinterpret_cast<GroupHead*>(shared + kListAt) + threadIdx.x / kLanes * kLanes;
+
+  // Place: the block's stream and slices, the warp's tile of positions, the thread's columns.
+  const int64_t chunk = int64_t{params.step} * params.num_parallel + blockIdx.x;
+  const RecordTile tile(params.chunk_size * params.num_writes, kShape.warps());
+  const Record* updates = params.updates + chunk * tile.entries;
+  const Team<kCols> team(params.hd, static_cast<int32_t>(blockIdx.y));
+  const int64_t first_token = chunk * params.chunk_size;
+
+  // The tile's groups, their snapshot rows counted from the block of 32 records. The count is
+  // loaded whether it is used or not: no branch delays the load.
+  const bool keeps = params.snap != nullptr;
+  const int32_t blocks = (tile.entries + kLanes - 1) / kLanes;
+  const int32_t* counts = keeps ? params.bpre + chunk * (blocks + 1) : &params.updates->row;
+  const int32_t count = ptx::load_now(counts + (keeps ? min(tile.block(), blocks) : 0));
+  const int64_t first_snap = keeps ? dense_snapshot_row(chunk, tile.entries, count) : 0;
+  const int32_t groups =
+      list_groups(list, updates, tile, team.lane,
+                  [](const Record&, int32_t groups_before) { return groups_before; });
+
+  const ThreadRows<kBank, kCols> bank(params.bank, {params.bank_type}, 0, params.hd, team.columns);
+  const ThreadRows<kBank, kCols> snap(params.snap, {params.bank_type}, first_snap, params.hd,
+                                      team.columns);
+  const ThreadRows<kFloats, kCols> delta(params.delta, {RowType::kFloat32}, first_token, params.hd,
+                                         team.columns);
+
+  const auto fetch = [&](int32_t slot, int32_t group) {
+    if (group < groups && list[group].row >= 0) bank.fetch(ring[slot], list[group].row, 1.0f);
+    ptx::copy_commit();
+  };
+
+  // Fill the ring.
+  const int32_t streams = team.two_streams ? 2 : 1;
+#pragma unroll 1
+  for (int32_t slot = 0; slot < kDepth; ++slot) bank.clear_unused(ring[slot]);
+  pdl_wait();
+  pdl_trigger();
+#pragma unroll 1
+  for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * streams + team.stream);
+
+  // Groups, one a round for each stream of the warp.
+  for (int32_t round = 0; round * streams < groups; ++round) {
+    const int32_t slot = round % kDepth;
+    const int32_t group = round * streams + team.stream;
+    const bool live = group < groups;
+    const GroupHead head = read_head(list + (live ? group : 0));
+
+    // FIRST: the row, kept as it was, and the sum's first link.
+    float x[kCols], m[kCols], acc[kCols];
+    const auto x_raw = delta.load_cached(record_token(head.word));
+    ptx::copy_wait<kDepth - 1>();
+    const auto m_raw = read_bits<sizeof(Raw)>(ring[slot]);
+    if (keeps && live && head.row >= 0) snap.store(head.snap_row, m_raw);
+    decode<kFloats, kCols>(x_raw, 1.0f, x);
+    decode<kBank, kCols>(m_raw, 1.0f, m);
+#pragma unroll
+    for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
+
+    // The slot is read: fetch the group kDepth rounds further on.
+    fetch(slot, group + kDepth * streams);
+
+    // The entries up to LAST.
+    float decay = head.decay;
+    GroupRest<kCols> rest{updates, tile.entries, head.position + 1,
+                          live && !record_last(head.word)};
+    rest.add(delta, acc, decay);
+
+    // LAST: the row advanced.
+    if (live && head.row >= 0) {
+#pragma unroll
+      for (int c = 0; c < kCols; ++c) acc[c] = fused(m[c], decay, acc[c]);
+      bank.store(head.row, encode<kBank, kCols>(acc));
+    }
+  }
+}
+
+}  // namespace sdm

@@ -1,0 +1,124 @@
+"""The forward's step chain: fx_read -> gx_gemm -> fx_write, the steps of a segment ascending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from torch import Tensor
+
+from sdm_runtime import kernels
+from sdm_runtime.chain import StepChain
+from sdm_runtime.ops.geometry import Geometry, Segment
+from sdm_runtime.ops.readback import reads_are_free
+from sdm_runtime.ops.token_step import TokenStep, all_finite
+from sdm_runtime.plans import Plan
+from sdm_runtime.runtime import supports_pdl
+
+
+class StepOperands(NamedTuple):
+    """Of a segment's G chunks, n = C*W writes each; names as in sdm_runtime.kernels."""
+
+    bank: Tensor  # [rows, hd]
+    v: Tensor  # [G, C, hd] of the bank's dtype
+    row_weights: Tensor  # int32 [G*C, W+R, 2]
+    updates: Tensor  # int32 [G, n, 4]
+    x: Tensor  # f32 [G, C, C]: beta_j X[i, j] at [j, i]
+    residual: Tensor  # f32 [G, C, hd]: v minus the answer of the bank before the step
+    reading: Tensor  # f32 [G, C, hd], of the bank before the step
+    delta: Tensor  # f32 [G, C, hd], zeros before the steps
+    snap: Tensor | None  # [G*n, hd] of the bank's dtype
+    bpre: Tensor | None  # int32 [G, ceil(n/32) + 1]
+
+
+class StepsDone(NamedTuple):
+    """What a segment's steps took."""
+
+    again: dict[int, TokenStep]  # the steps that were run token by token
+    launches: int
+    plan_us: float
+
+
+def run_steps(
+    operands: StepOperands,
+    geometry: Geometry,
+    segment: Segment,
+    token_by_token: Callable[[int], TokenStep],
+) -> StepsDone:
+    """Advance the bank over a segment's steps; residual, reading, delta and snap are written.
+
+    token_by_token(step of the segment) runs a step that is not finite again, on the bank before it.
+    """
+    begin = perf_counter_ns()
+    steps = segment.steps
+    read, gemm, write = _plan_steps(operands, geometry, segment)
+    if reads_are_free(operands.bank):
+        answers, writes = StepChain([read, gemm], steps), StepChain([write], steps)
+        plan_us = (perf_counter_ns() - begin) / 1e3
+        again = _run_checked(answers, writes, operands, geometry, token_by_token)
+        return StepsDone(again, answers.launches + writes.launches, plan_us)
+    chain = StepChain([read, gemm, write], steps, order="ascending")
+    plan_us = (perf_counter_ns() - begin) / 1e3
+    chain.run()
+    return StepsDone({}, chain.launches, plan_us)
+
+
+def _plan_steps(o: StepOperands, geometry: Geometry, segment: Segment) -> tuple[Plan, Plan, Plan]:
+    steps, streams, writes = segment.steps, geometry.streams, geometry.writes
+    pdl = supports_pdl(o.bank.device)
+    first, end = geometry.token_range(segment)
+    read = kernels.plan_fx_read(
+        o.bank,
+        o.v,
+        o.row_weights,
+        o.residual,
+        o.reading,
+        steps=steps,
+        num_parallel=streams,
+        chunk_size=geometry.chunk,
+        num_writes=writes,
+        num_tokens=end - first,
+        pdl=pdl,
+    )
+    gemm = kernels.plan_gx_gemm(
+        o.delta, o.x, o.residual, steps=steps, num_parallel=streams, pdl=pdl
+    )
+    write = kernels.plan_fx_write(
+        o.bank,
+        o.delta,
+        o.updates,
+        steps=steps,
+        num_parallel=streams,
+        chunk_size=geometry.chunk,
+        num_writes=writes,
+        snap=o.snap,
+        bpre=o.bpre,
+        pdl=pdl,
+    )
+    return read, gemm, write
+
+
+def _run_checked(
+    answers: StepChain,
+    writes: StepChain,
+    operands: StepOperands,
+    geometry: Geometry,
+    token_by_token: Callable[[int], TokenStep],
+) -> dict[int, TokenStep]:
+    """Step by step on the CPU, each looked at before it is written."""
+    again: dict[int, TokenStep] = {}
+    by_step = (answers.steps, -1)
+    readings = operands.reading.view(by_step).unbind(0)
+    deltas = operands.delta.view(by_step).unbind(0)
+    for step in range(answers.steps):
+        answers.run_step(step)
+        # A residual that is not finite leaves a delta that is not: its own weight is beta.
+        if all_finite(readings[step], deltas[step]):
+            writes.run_step(step)
+            continue
+        again[step] = tokens = token_by_token(step)
+        deltas[step].copy_(tokens.delta.flatten())
+        writes.run_step(step)  # for the snapshot; the rows are written over
+        operands.bank.index_copy_(0, tokens.bank_rows, tokens.rows.to(operands.bank.dtype))
+    return again

@@ -1,0 +1,82 @@
+"""fx_write's host twin against the scalar reference, bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kernel_cases import BF16, F32, Shape
+from kernel_checks import assert_matches_reference, case, differing, run
+
+WIDTHS = [1, 2, 3, 4, 5, 30, 32, 36, 48, 64, 77, 96, 128, 130, 192, 256, 300, 1024, 1100]
+
+
+def shape_of(bank: str, **sizes) -> Shape:
+    return Shape(types=(bank, bank, bank), **sizes)
+
+
+@pytest.mark.parametrize("hd", WIDTHS)
+@pytest.mark.parametrize("bank", [BF16, F32])
+@pytest.mark.parametrize("no_snapshot", [False, True])
+def test_widths(hd, bank, no_snapshot):
+    assert_matches_reference("fx_write", shape_of(bank, hd=hd, no_snapshot=no_snapshot, seed=hd))
+
+
+@pytest.mark.parametrize("bank", [BF16, F32])
+@pytest.mark.parametrize("seed", range(3))
+def test_hard_numbers(bank, seed):
+    shape = shape_of(bank, hd=13, writes=5, special=True, hot=True, seed=seed)
+    assert_matches_reference("fx_write", shape)
+    assert_matches_reference("fx_write", shape, ti=0)
+
+
+@pytest.mark.parametrize("padding", [0, 2, 5])
+def test_padding(padding):
+    assert_matches_reference("fx_write", Shape(chunk=6, padding=padding))
+
+
+def test_groups_longer_than_a_tile():
+    for no_snapshot in (False, True):
+        shape = Shape(hd=6, chunk=150, writes=2, slots=3, repeat=True, no_snapshot=no_snapshot)
+        assert_matches_reference("fx_write", shape)
+
+
+def test_snapshots_across_blocks_of_records():
+    shape = Shape(hd=4, chunk=40, writes=5, slots=90, padding=3)
+    assert_matches_reference("fx_write", shape)
+    tensors, sizes = case("fx_write", shape)
+    after = run("fx_write", tensors, sizes, ti=1)
+    words = tensors["updates"][-1, :, 0]
+    first = (words < 0) & (words & 1 << 17 == 0)
+    rows = tensors["updates"][-1, first, 1].long()
+    kept = after["snap"][-shape.chunk * shape.writes :]
+    assert torch.equal(kept[: len(rows)], tensors["bank"][rows])
+    assert torch.equal(kept[len(rows) :], tensors["snap"][-len(kept) + len(rows) :])
+
+
+def test_a_snapshot_changes_nothing_else():
+    tensors, sizes = case("fx_write", Shape(hot=True))
+    after = run("fx_write", tensors, sizes)
+    without = {k: x for k, x in tensors.items() if k not in ("snap", "bpre")}
+    assert differing(run("fx_write", without, sizes), after) == []
+
+
+def test_a_row_is_rounded_once_per_group():
+    """The control: 256 additions of 2^-9 to a bf16 1.0 must not be lost one by one."""
+    shape = Shape(hd=4, streams=1, chunk=256, writes=1, slots=1, steps=1, padding=0)
+    tensors, sizes = case("fx_write", shape)
+    tensors["bank"].fill_(1.0)
+    tensors["delta"].fill_(2.0**-9)
+    tensors["updates"][..., 2:] = torch.ones(()).view(torch.int32)
+    assert (run("fx_write", tensors, sizes)["bank"] == 1.5).all()
+    assert torch.tensor(1.0).bfloat16() + 2.0**-9 == 1.0
+
+
+def test_other_rows_and_steps_are_left_alone():
+    tensors, sizes = case("fx_write", Shape(slots=64))
+    after = run("fx_write", tensors, sizes, ti=1)
+    written = torch.zeros(len(after["bank"]), dtype=torch.bool)
+    written[tensors["updates"][2:, :, 1].flatten().long()] = True
+    assert torch.equal(after["bank"][~written], tensors["bank"][~written])
+    assert set(differing(tensors, after)) == {"bank", "snap"}
+    half = len(after["snap"]) // 2
+    assert torch.equal(after["snap"][:half], tensors["snap"][:half])
