@@ -51,6 +51,7 @@ function(sdm_add_device_code target folder)
   sdm_check_archs(SDM_CUDA_ARCHS)
   sdm_check_archs(SDM_CUDA_PTX)
   set(work ${CMAKE_CURRENT_BINARY_DIR}/device)
+  set(compile ${CMAKE_CURRENT_SOURCE_DIR}/tools/compile_device_code.py)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/csrc/kernels/*/inst/*.cu)
   set(images)
   set(lines)
@@ -78,10 +79,11 @@ function(sdm_add_device_code target folder)
     add_custom_command(
       OUTPUT ${image}
       BYPRODUCTS ${ptx}
-      COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -fatbin -std=c++20 -O3 -fmad=false ${flags}
+      COMMAND ${Python_EXECUTABLE} ${compile} ${CUDAToolkit_NVCC_EXECUTABLE}
+              -fatbin -std=c++20 -O3 -fmad=false ${flags}
               -I${CMAKE_CURRENT_SOURCE_DIR}/csrc --keep --keep-dir ${keep}
               -MD -MF ${keep}/${entry}.d -o ${image} ${source}
-      DEPENDS ${source}
+      DEPENDS ${source} ${compile}
       DEPFILE ${keep}/${entry}.d
       COMMENT "Device code ${entry}"
       VERBATIM)
