@@ -200,7 +200,7 @@ DEFAULTS: dict[TaskName, RunConfig] = {
     "text": RunConfig(),
     "recall": RunConfig(
         task="recall",
-        steps=500,
+        steps=300,
         batch_size=64,
         eval_every=50,
         model=ModelConfig(

@@ -4,8 +4,8 @@
 
 Steps of a run with the task's default settings, under torch's profiler after a warm-up. Every
 event's own time goes to one part: what the innermost range around it says, or else its name. What
-is inside of a matmul (its bias, its reordering) is the matmul's. The last line is what lies outside
-the model's matmuls, the kernels and the optimizer.
+is inside of a matmul (its bias and that one's gradient) is the matmul's. The last line is what lies
+outside the model's matmuls, the kernels and the optimizer.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ OPTIMIZER, OPERATION = "optimizer", "operation, other"
 COUNTED = (MATMULS, STEP_KERNELS, CHUNK_KERNELS, OPTIMIZER)
 SELECTION, REST = "slot selection", "other"
 MATMUL_NAMES = tuple(f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "conv"))
+MATMUL_NAMES += ("AddmmBackward", "MmBackward", "BmmBackward", "ConvolutionBackward")
 # Ranges that the profiler already has.
 RANGES = {
     "WriteRead": OPERATION,
@@ -74,8 +75,8 @@ def part_of(event: FunctionEvent) -> str:
     at: FunctionEvent | None = event
     is_matmul = False
     while at is not None:
-        is_matmul |= at.name.startswith(MATMUL_NAMES)
         name = at.name.split("#")[0].removeprefix("autograd::engine::evaluate_function: ")
+        is_matmul |= name.startswith(MATMUL_NAMES)
         if name in (STEP_KERNELS, CHUNK_KERNELS, OPTIMIZER):
             return name
         if name in RANGES:
