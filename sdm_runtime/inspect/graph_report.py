@@ -10,6 +10,8 @@ from sdm_runtime.inspect.graph_match import Match, Run, kernel_nodes
 from sdm_runtime.inspect.graph_model import CapturedGraph
 from sdm_runtime.inspect.words import dims, plural, size
 
+_NAME_WIDTH = 60  # of a kernel in the text; the data have whole names
+
 
 @dataclass(frozen=True)
 class GraphReport:
@@ -72,7 +74,8 @@ def _graph_lines(graph: CapturedGraph) -> list[str]:
         )
     shapes = Counter((n.name, dims(n.grid), dims(n.block)) for n in kernel_nodes(graph))
     for (name, grid, block), count in shapes.most_common(12):
-        lines.append(f"  {count:6d}  {name}  grid {grid}, block {block}")
+        shown = name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 2]}.."
+        lines.append(f"  {count:6d}  {shown}  grid {grid}, block {block}")
     if len(shapes) > 12:
         lines.append(f"          and {len(shapes) - 12} more kernels or shapes")
     return lines

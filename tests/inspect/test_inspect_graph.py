@@ -154,6 +154,13 @@ def test_an_operand_at_two_addresses():
     assert "two tensors under one name" in found.differences[0]
 
 
+def test_long_names_are_cut_in_the_text_alone():
+    name = "_ZN2at6native" + "x" * 300
+    report = GraphReport(CapturedGraph((GraphNode("kernel", name),), ()), None)
+    assert max(map(len, str(report).splitlines())) < 120
+    assert name in report.as_data()["kernels"]
+
+
 def test_a_graph_without_the_chain():
     graph = CapturedGraph((GraphNode("kernel", "elementwise"), GraphNode("memset")), ())
     report = GraphReport(graph, match(graph, CHAIN))
