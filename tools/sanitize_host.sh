@@ -38,6 +38,7 @@ for name in libasan.so libubsan.so libstdc++.so; do
 done
 run() {
   LD_PRELOAD="${preload[*]}" PYTHONPATH="$site" UBSAN_OPTIONS=print_stacktrace=1 \
+    OMP_WAIT_POLICY=passive \
     ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:handle_segv=0 \
     "$python" -P "$@"
 }
