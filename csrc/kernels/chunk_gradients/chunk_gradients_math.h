@@ -1,5 +1,5 @@
 // A chunk's gradients, for the host twin and the device kernels, in three passes: every event's own
-// terms, then every slot's gates, then (with one gate a token) every token's sum. A pair's log sums
+// terms, then every write's gate, then (with one gate a token) every token's sum. A pair's log sums
 // enter as exp(log of the later one - log of the earlier one): what one gains the other loses, so
 // all of it is float64 until the end.
 //
@@ -39,29 +39,21 @@ class ChunkGradients {
     }
   }
 
-  // Pass 2, for every position; what starts a group does it. A gate enters every later log sum of
-  // its slot, and the slot's total. A token's gates on one slot act together: from its run on.
+  // Pass 2, for every position; what starts a run of writes does it. A gate enters every later log
+  // sum of its slot, and the slot's total. A token's gates on one slot act together: from its run
+  // on.
   SDM_HD void gates(int32_t position) const {
-    const uint32_t word = events_[position].word;
-    if (record_invalid(word) || !record_first(word)) return;
-    // The total takes every write's kept part, the log sums from a run on give theirs back.
-    double kept = 0.0;
-    int32_t last = position;
-    for (;; ++last) {
-      const double own = terms_[last].kept;
-      terms_[last].kept = kept;
-      kept += own;
-      if (record_last(events_[last].word)) break;
+    uint32_t word = events_[position].word;
+    if (record_invalid(word) || event_read(word) || !opens_run(events_, position)) return;
+    double sum = 0.0;
+    for (int32_t i = position;; ++i) {
+      sum += terms_[i].log;
+      if (record_last(events_[i].word)) break;
     }
-    double later = 0.0;
-    for (int32_t i = last; i >= position; --i) {
-      later += terms_[i].log;
-      if (event_read(events_[i].word) || !opens_run(events_, i)) continue;
-      int32_t j = i;
-      do {
-        store_gate(events_[j].word, later + terms_[i].kept);
-      } while (++j <= last && same_run(events_[j].word, events_[i].word));
-    }
+    // The total takes every write's kept part, the log sums from the run on give theirs back.
+    for (int32_t i = position; !record_first(word); word = events_[i].word) sum += terms_[--i].kept;
+    for_run(events_, position,
+            [&](int32_t, const ChunkEvent& write) { store_gate(write.word, sum); });
   }
 
   // Pass 3, for a token that is no padding, where it has one gate for all its writes.
