@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from sdm_runtime import _core
 from sdm_runtime.blas_step import blas_handle
 from sdm_runtime.errors import PlanError
 from sdm_runtime.plan_files import read_plan_file
-from sdm_runtime.plans import Plan
+from sdm_runtime.plans import Plan, moved_operand
 from sdm_runtime.tensors import stream_address
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class StepChain:
         PlanError: The plans do not fit each other or ``steps``.
     """
 
+    _addresses: list[tuple[torch.Tensor, int, str]]  # of a template's operands, as bound
+
     def __init__(self, plans: Sequence[Plan], steps: int, *, order: str = "descending"):
         """See the class."""
         self._plans = tuple(plans)
@@ -50,10 +53,27 @@ class StepChain:
             raise ValueError(f"order: expected 'descending' or 'ascending', got {order!r}")
         self._ascending = order == "ascending"
         self._core: Any = None
+        self._operands: Mapping[str, torch.Tensor] | None = None  # else each plan has its own
         _core.check_together([plan._core for plan in self._plans], self._steps)
         if all(plan.bound for plan in self._plans):
             bound = [plan.require_bound() for plan in self._plans]
             self._core = _core.Chain(bound, self._steps, self._ascending)
+
+    @classmethod
+    def _of_core(cls, core: Any, operands: Mapping[str, torch.Tensor]) -> StepChain:
+        """A chain that a template has bound to operands, which name those of all plans."""
+        chain = cls.__new__(cls)
+        chain._core, chain._steps, chain._ascending = core, core.steps(), core.ascending()
+        chain._operands = operands
+        chain._addresses = [(t, t.data_ptr(), name) for name, t in operands.items()]
+        return chain
+
+    @cached_property
+    def _plans(self) -> tuple[Plan, ...]:
+        """Of a chain from a template, whose plans are wrapped when somebody asks for them."""
+        assert self._operands is not None
+        self._require_unmoved()
+        return tuple(Plan._of_bound(b, self._operands) for b in self._core.bound_plans())
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -73,7 +93,9 @@ class StepChain:
     @property
     def backend(self) -> str:
         """``"host"`` or ``"cuda"``."""
-        return self._plans[0].backend
+        if self._core is None:
+            return self._plans[0].backend
+        return "host" if self._core.on_host() else "cuda"
 
     @property
     def launches(self) -> int:
@@ -86,6 +108,16 @@ class StepChain:
                 plan.require_bound()
             raise PlanError("chain: not bound")
         return self._core
+
+    def _require_unmoved(self) -> None:
+        """As Plan.require_unmoved, for every operand."""
+        if self._operands is None:
+            for plan in self._plans:
+                plan.require_unmoved()
+            return
+        for tensor, address, name in self._addresses:
+            if tensor.data_ptr() != address:
+                raise moved_operand("chain", name)
 
     def run(self, stream: torch.cuda.Stream | int | None = None) -> None:
         """Run every step in the chain's order. One call into the core; the GIL is released.
@@ -100,8 +132,7 @@ class StepChain:
             ValueError: A stream was given for a host chain.
         """
         core = self._require_bound()
-        for plan in self._plans:
-            plan.require_unmoved()
+        self._require_unmoved()
         if self.backend == "host":
             if stream is not None:
                 raise ValueError("stream: expected None for a host chain, got a stream")
@@ -118,8 +149,7 @@ class StepChain:
             ValueError: The chain has no such step, or does not run on the host.
         """
         core = self._require_bound()
-        for plan in self._plans:
-            plan.require_unmoved()
+        self._require_unmoved()
         if self.backend != "host":
             raise ValueError(f"run_step: expected a host chain, got a {self.backend} chain")
         core.run_step(operator.index(ti))
@@ -136,8 +166,7 @@ class StepChain:
             ValueError: The chain does not run on the host (``sdm_runtime.inspect.trace`` does).
         """
         core = self._require_bound()
-        for plan in self._plans:
-            plan.require_unmoved()
+        self._require_unmoved()
         if self.backend != "host":
             raise ValueError(f"run_timed: expected a host chain, got a {self.backend} chain")
         times: list[tuple[int, int, int]] = core.run_timed()
@@ -158,13 +187,16 @@ class StepChain:
     @property
     def has_library_step(self) -> bool:
         """Whether a plan is a call into the BLAS (:class:`~sdm_runtime.BlasGemmStep`)."""
+        if self._core is not None:
+            return bool(self._core.has_library_step())
         return any(plan.library for plan in self._plans)
 
     @property
     def device(self) -> torch.device:
         """The device of the chain's operands."""
-        for plan in self._plans:
-            for tensor in plan.tensors.values():
+        tensors = [self._operands] if self._operands else [plan.tensors for plan in self._plans]
+        for operands in tensors:
+            for tensor in operands.values():
                 return tensor.device
         raise PlanError("chain: no plan has an operand, so it belongs to no device")
 

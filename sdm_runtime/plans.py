@@ -55,6 +55,14 @@ class Operand:
     step_bytes: int
 
 
+def moved_operand(where: str, name: str) -> PlanError:
+    """The error of an operand that is not where it was bound."""
+    return PlanError(
+        f"[{where}] {name}: expected the memory that it was bound with, got a tensor whose memory "
+        "was replaced or resized since: bind again"
+    )
+
+
 class Plan:
     """One recorded launch, as bytes, with or without the tensors it runs on.
 
@@ -80,6 +88,12 @@ class Plan:
     @classmethod
     def _recorded(cls, bound: Any, operands: Mapping[str, torch.Tensor]) -> Plan:
         return cls(bound.plan(), bound, operands)
+
+    @classmethod
+    def _of_bound(cls, bound: Any, operands: Mapping[str, torch.Tensor]) -> Plan:
+        """The core's bound plan, given operands that may be more than its own."""
+        core = bound.plan()
+        return cls(core, bound, {name: operands[name] for name, *_ in core.relocs()})
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -163,10 +177,7 @@ class Plan:
         """
         for tensor, address, name in self._addresses:
             if tensor.data_ptr() != address:
-                raise PlanError(
-                    f"[{self.kernel}] {name}: expected the memory that the plan was bound to, "
-                    "got a tensor whose memory was replaced or resized since: bind again"
-                )
+                raise moved_operand(self.kernel, name)
 
     @property
     def kernel(self) -> str:

@@ -24,7 +24,8 @@ _DTYPES = {
 
 # A reference, or None for a tensor that no kernel takes: then _refuse says why.
 _CODES = {dtype: int(code) for dtype, code in _DTYPES.items()}
-_read = _core.TensorReader(torch.strided, _CODES).read
+READER = _core.TensorReader(torch.strided, _CODES)
+_read = READER.read
 
 
 @lru_cache(maxsize=64)

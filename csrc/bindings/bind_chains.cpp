@@ -1,4 +1,6 @@
 #include "bindings/bindings.h"
+#include "bindings/tensor_reader.h"
+#include "plancap/error.h"
 
 namespace py = pybind11;
 
@@ -38,6 +40,39 @@ py::tuple decode_chain(const py::buffer& buffer) {
   return py::make_tuple(plans, chain.steps, chain.order == StepOrder::kAscending);
 }
 
+void expect_known(const Chain& chain, std::string_view name) {
+  for (const BoundPlanPtr& plan : chain.plans()) {
+    for (const plancap::RelocRecord& reloc : plan->plan().relocs()) {
+      if (reloc.operand == name) return;
+    }
+  }
+  throw Error(ErrorKind::kPlan, cat("chain bind: no plan has an operand '", name, "'"));
+}
+
+// The chain on other tensors, by operand name; none when a tensor cannot be read.
+std::shared_ptr<Chain> rebind(const Chain& chain, const TensorReader& reader,
+                              const py::dict& tensors) {
+  std::vector<TensorRef> refs;
+  std::vector<plancap::OperandRef> operands;
+  refs.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    const std::optional<TensorRef> ref = reader.read(tensor);
+    if (!ref) return nullptr;
+    refs.push_back(*ref);
+    operands.push_back({name.cast<std::string_view>(), &refs.back()});
+    expect_known(chain, operands.back().name);
+  }
+  std::vector<BoundPlanPtr> plans;
+  for (const BoundPlanPtr& plan : chain.plans()) plans.push_back(plan->rebind(operands));
+  return std::make_shared<Chain>(std::move(plans), chain.steps(), chain.order());
+}
+
+py::list bound_plans(const Chain& chain) {
+  py::list plans;
+  for (const auto& plan : chain.plans()) plans.append(std::const_pointer_cast<BoundPlan>(plan));
+  return plans;
+}
+
 void run(const Chain& chain, uintptr_t stream, uintptr_t blas_handle) {
   const py::gil_scoped_release release;
   plancap::run_chain(chain, as_stream(stream), reinterpret_cast<void*>(blas_handle));
@@ -63,6 +98,10 @@ void bind_chains(py::module_& module) {
       .def(py::init(&make_chain), py::arg("plans"), py::arg("steps"), py::arg("ascending") = false)
       .def("run", &run, py::arg("stream"), py::arg("blas_handle") = 0)
       .def("has_library_step", &Chain::has_library_step)
+      .def("rebind", &rebind, py::arg("reader"), py::arg("tensors"))
+      .def("bound_plans", &bound_plans)
+      .def("ascending", [](const Chain& chain) { return chain.order() == StepOrder::kAscending; })
+      .def("on_host", [](const Chain& chain) { return chain.backend() == plancap::Backend::kHost; })
       .def("run_timed", &run_timed)
       .def("run_step", &Chain::run_host_step, py::call_guard<py::gil_scoped_release>())
       .def("launches", &Chain::launches)

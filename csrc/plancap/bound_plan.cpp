@@ -18,9 +18,9 @@ namespace {
   } while (0)
 
 // A plan's names are zero-terminated: decoding checked it.
-const TensorRef* find_operand(const std::vector<NamedTensor>& operands, std::string_view name) {
+const TensorRef* find_operand(std::span<const OperandRef> operands, std::string_view name) {
   for (const auto& [given, tensor] : operands) {
-    if (given == name) return &tensor;
+    if (given == name) return tensor;
   }
   return nullptr;
 }
@@ -110,11 +110,32 @@ void ResolvedPatch::apply(std::byte* params, int64_t ti) const {
   }
 }
 
-std::shared_ptr<const BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> shared,
+std::shared_ptr<const BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> plan,
                                                  const std::vector<NamedTensor>& operands) {
+  check_names(*plan, operands);
+  std::vector<OperandRef> refs;
+  for (const auto& [name, tensor] : operands) refs.push_back({name, &tensor});
+  const std::shared_ptr<BoundPlan> bound = place(std::move(plan), refs);
+  if (bound->plan().backend() == Backend::kCuda) {
+    bound->prepared_ = prepare_launch(bound->plan(), bound->device_);
+  }
+  return bound;
+}
+
+std::shared_ptr<const BoundPlan> BoundPlan::rebind(std::span<const OperandRef> operands) const {
+  const std::shared_ptr<BoundPlan> bound = place(plan_, operands);
+  if (bound->device_ == device_) {
+    bound->prepared_ = prepared_;
+  } else if (plan_->backend() == Backend::kCuda) {
+    bound->prepared_ = prepare_launch(*plan_, bound->device_);
+  }
+  return bound;
+}
+
+std::shared_ptr<BoundPlan> BoundPlan::place(std::shared_ptr<const Plan> shared,
+                                            std::span<const OperandRef> operands) {
   // Check.
   const Plan& plan = *shared;
-  check_names(plan, operands);
   std::vector<Placed> placed;
   for (const RelocRecord& reloc : plan.relocs()) {
     const TensorRef* tensor = find_operand(operands, reloc.operand);
@@ -147,7 +168,6 @@ std::shared_ptr<const BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> sha
                                static_cast<PatchKind>(patch.kind), patch.base, patch.stride,
                                patch.lowest, patch.highest, addresses[patch.field]});
   }
-  if (plan.backend() == Backend::kCuda) bound->prepared_ = prepare_launch(plan, bound->device_);
   return bound;
 }
 

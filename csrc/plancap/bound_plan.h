@@ -1,6 +1,8 @@
 // A plan with addresses: what the executor runs.
 #pragma once
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plancap/plan.h"
@@ -24,6 +26,12 @@ struct ResolvedPatch {
   void apply(std::byte* params, int64_t ti) const;
 };
 
+// An operand by name, held elsewhere.
+struct OperandRef {
+  std::string_view name;
+  const TensorRef* tensor;
+};
+
 class BoundPlan {
  public:
   // Checks every operand's device, dtype, contiguity, extent and alignment against what was
@@ -32,6 +40,10 @@ class BoundPlan {
   // kCuda when it cannot be.
   static std::shared_ptr<const BoundPlan> bind(std::shared_ptr<const Plan> plan,
                                                const std::vector<NamedTensor>& operands);
+
+  // The same plan with other operands: the same checks, but on this one's device nothing is looked
+  // up or loaded. Operands that the plan does not name are passed over.
+  std::shared_ptr<const BoundPlan> rebind(std::span<const OperandRef> operands) const;
 
   const Plan& plan() const { return *plan_; }
   std::shared_ptr<const Plan> shared_plan() const { return plan_; }
@@ -42,6 +54,8 @@ class BoundPlan {
 
  private:
   BoundPlan() = default;
+  static std::shared_ptr<BoundPlan> place(std::shared_ptr<const Plan> plan,
+                                          std::span<const OperandRef> operands);
   std::shared_ptr<const Plan> plan_;
   Device device_;
   std::vector<std::byte> params_;

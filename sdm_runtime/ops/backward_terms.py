@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from sdm_runtime.ops.chain_operands import ChainOperands
@@ -14,6 +13,7 @@ from sdm_runtime.ops.chunk_kernels import (
     token_gradients,
     weight_gradients,
 )
+from sdm_runtime.ops.chunk_matrices import lower_products
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry, Segment
 
@@ -45,8 +45,8 @@ def segment_gradients(
 
     # X^T d_delta = d_u and X u = delta turn the spec's dM into -tril(d_u delta^T, -1), and
     # d_beta's two sums into <d_u, innovation>.
-    d_m = torch.bmm(d_u, delta.transpose(1, 2))
-    d_qk = torch.bmm(gy, delta.transpose(1, 2))
+    d_m = lower_products(d_u, delta)
+    d_qk = lower_products(gy, delta)
     here = RowDots(*(x[where] for x in dots))
     events = saved.records.events[where]
     weight_gradients(events, geometry, segment, beta, d_m, d_qk, here, out.weights)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sdm_runtime.host_memory import zero_rows_like
 from sdm_runtime.ops.call import Call
+from sdm_runtime.ops.chunk_matrices import lower_transposed_product
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import stage_into
@@ -37,6 +38,10 @@ class ChainOperands(NamedTuple):
     qrec: Tensor
     dq: Tensor
     cpe: Tensor | None  # f32 [N, C*W], staged: the factor of out_g's planes, if they are several
+
+    def of_chain(self) -> dict[str, Tensor]:
+        """Those of the chain's plans, by name."""
+        return {k: x for k, x in self._asdict().items() if x is not None and k != "cpe"}
 
 
 def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> ChainOperands:
@@ -80,4 +85,4 @@ def fill_operands(
     """Stage gy and write d_u = QX^T gy; grad_readings is [P, T, hd]."""
     gy = operands.gy.view(geometry.chunks, geometry.chunk, -1)
     stage_into(grad_readings, geometry, Segment(0, geometry.steps), gy)
-    torch.bmm(saved.qx.transpose(1, 2), gy, out=operands.d_u)
+    lower_transposed_product(saved.qx, gy, operands.d_u)

@@ -1,4 +1,4 @@
-"""The step chain of a backward: four plans, built once, run by one call."""
+"""The step chain of a backward: four plans, recorded for the first call of a kind, then bound."""
 
 from __future__ import annotations
 
@@ -6,19 +6,64 @@ from time import perf_counter_ns
 
 from sdm_runtime import kernels
 from sdm_runtime.chain import StepChain
+from sdm_runtime.chain_template import ChainTemplate
 from sdm_runtime.dispatch import Dispatch, offer_chain, record
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chain_operands import ChainOperands
-from sdm_runtime.ops.gemm_step import plan_gemm
+from sdm_runtime.ops.gemm_step import choose_gemm, plan_gemm
 from sdm_runtime.runtime import supports_pdl
+
+_ALIGNMENT = 16  # bytes: what a plan may ask of an address at most
+_MOST_TEMPLATES = 64
+_templates: dict[tuple[object, ...], ChainTemplate] = {}
 
 
 def build_chain(operands: ChainOperands, call: Call) -> StepChain:
-    """Plan gx_gwr -> gx_gemm -> gx_pa2 -> gx_gds over all steps, and record the dispatch."""
+    """The chain gx_gwr -> gx_gemm -> gx_pa2 -> gx_gds over all steps; the dispatch is recorded."""
     begin = perf_counter_ns()
+    bank = operands.bank
+    pdl = supports_pdl(bank.device)
+    choice = choose_gemm(operands, call.geometry, call.gemm)
+    tensors = operands.of_chain()
+    # All that plans hold but addresses, which a plan for aligned ones takes if they are aligned.
+    key = None
+    if not any(tensor.data_ptr() % _ALIGNMENT for tensor in tensors.values()):
+        key = (call, bank.dtype, bank.device, choice.name, pdl)
+    template = _templates.get(key) if key else None
+    if template is None:
+        chain = _record_plans(operands, call, choice.name, pdl)
+        if key:
+            _keep(key, ChainTemplate(chain))
+    else:
+        chain = template.bind(tensors)
+    plan_us = (perf_counter_ns() - begin) / 1e3 - choice.probe_us
+    record(
+        Dispatch(
+            op="sdm_write_read.backward",
+            route="chain",
+            backend=chain.backend,
+            gemm=choice.name,
+            gemm_reason=choice.reason,
+            gemm_probe_us=choice.probe_us,
+            pdl=pdl,
+            geometry=call.describe(),
+            launches=chain.launches,
+            plan_us=plan_us,
+        )
+    )
+    offer_chain(chain)
+    return chain
+
+
+def _keep(key: tuple[object, ...], template: ChainTemplate) -> None:
+    while len(_templates) >= _MOST_TEMPLATES:
+        _templates.pop(next(iter(_templates)), None)
+    _templates[key] = template
+
+
+def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> StepChain:
     o, geometry = operands, call.geometry
     steps, streams, chunk = geometry.steps, geometry.streams, geometry.chunk
-    pdl = supports_pdl(o.bank.device)
     gwr = kernels.plan_gx_gwr(
         o.grad,
         o.delta,
@@ -32,7 +77,7 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
         num_tokens=geometry.tokens,
         pdl=pdl,
     )
-    gemm, choice = plan_gemm(o, geometry, call.gemm, pdl=pdl)
+    product = plan_gemm(o, geometry, gemm, pdl=pdl)
     pa2 = kernels.plan_gx_pa2(
         o.grad,
         o.bank,
@@ -63,21 +108,4 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
         num_reads=geometry.reads,
         pdl=pdl,
     )
-    chain = StepChain([gwr, gemm, pa2, gds], steps)
-    plan_us = (perf_counter_ns() - begin) / 1e3 - choice.probe_us
-    record(
-        Dispatch(
-            op="sdm_write_read.backward",
-            route="chain",
-            backend=chain.backend,
-            gemm=choice.name,
-            gemm_reason=choice.reason,
-            gemm_probe_us=choice.probe_us,
-            pdl=pdl,
-            geometry=call.describe(),
-            launches=chain.launches,
-            plan_us=plan_us,
-        )
-    )
-    offer_chain(chain)
-    return chain
+    return StepChain([gwr, product, pa2, gds], steps)

@@ -1,9 +1,16 @@
-"""The chunk's triangular system: X, and the products that use it (spec section 2)."""
+"""The chunk's triangular matrices: X, and products that need one half of a square alone.
+
+Products of long chunks are taken in bands of rows: the half above the diagonal costs nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
+
+_BAND = 128  # rows: smaller products run at a lower rate
 
 
 def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
@@ -21,3 +28,25 @@ def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
 def scaled_transpose(x: Tensor, beta: Tensor) -> Tensor:
     """X diag(beta) of x [N, C, C] and beta [N, C, 1], transposed, as gx_gemm takes it."""
     return torch.mul(x.transpose(1, 2), beta, out=torch.empty_like(x))
+
+
+def lower_products(a: Tensor, b: Tensor) -> Tensor:
+    """The cells t' <= t of a b^T [N, C, C] for a and b [N, C, hd]; the others are undefined."""
+    count, chunk, _ = a.shape
+    out = a.new_empty(count, chunk, chunk)
+    b = b.transpose(1, 2)
+    for rows in _bands(chunk):
+        torch.bmm(a[:, rows], b[:, :, : rows.stop], out=out[:, rows, : rows.stop])
+    return out
+
+
+def lower_transposed_product(lower: Tensor, y: Tensor, out: Tensor) -> None:
+    """Write lower^T y into out [N, C, hd] for lower-triangular [N, C, C] and y [N, C, hd]."""
+    upper = lower.transpose(1, 2)
+    for rows in _bands(lower.shape[1]):
+        torch.bmm(upper[:, rows, rows.start :], y[:, rows.start :], out=out[:, rows])
+
+
+def _bands(chunk: int) -> Iterator[slice]:
+    for first in range(0, chunk, _BAND):
+        yield slice(first, min(first + _BAND, chunk))

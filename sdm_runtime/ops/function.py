@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sdm_runtime.ops.autocast import without_autocast
 from sdm_runtime.ops.backward import forms_of, run_backward
 from sdm_runtime.ops.bank_lease import BankLease
 from sdm_runtime.ops.call import Call
@@ -44,7 +45,7 @@ class WriteRead(torch.autograd.Function):
         """Advance the bank; keep what the backward needs."""
         inputs = Inputs(k_idx, k_val, v, beta, g, q_idx, q_val)
         lease = BankLease(memory)
-        with torch.autocast(memory.device.type, enabled=False):
+        with without_autocast(memory.device.type):
             readings, saved = run_forward(lease.bank, inputs, call, keep=True)
         lease.advanced()
         assert saved is not None
@@ -61,7 +62,7 @@ class WriteRead(torch.autograd.Function):
         saved = Saved.from_tensors(ctx.saved_tensors)
         # Unpacking may have run a checkpoint's forward again, on this very bank if it is shared.
         lease.require_advanced()
-        with torch.autocast(lease.bank.device.type, enabled=False):
+        with without_autocast(lease.bank.device.type):
             grads = run_backward(lease, ctx.forms, saved, grad_readings, call)
         ordered = (
             grads.memory,

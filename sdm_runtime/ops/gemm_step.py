@@ -19,19 +19,16 @@ class GemmChoice(NamedTuple):
     probe_us: float = 0.0
 
 
-def plan_gemm(
-    operands: ChainOperands, geometry: Geometry, gemm: str, *, pdl: bool
-) -> tuple[Plan, GemmChoice]:
-    """The plan of all steps, and what was chosen; gemm is "auto", "fixed" or "blas"."""
+def plan_gemm(operands: ChainOperands, geometry: Geometry, name: str, *, pdl: bool) -> Plan:
+    """The plan of all steps; name is "gx_gemm" or "blas"."""
     o, steps, streams = operands, geometry.steps, geometry.streams
-    choice = _choose(o, geometry, gemm)
-    if choice.name == "blas":
-        return BlasGemmStep(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams), choice
-    plan = kernels.plan_gx_gemm(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams, pdl=pdl)
-    return plan, choice
+    if name == "blas":
+        return BlasGemmStep(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams)
+    return kernels.plan_gx_gemm(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams, pdl=pdl)
 
 
-def _choose(operands: ChainOperands, geometry: Geometry, gemm: str) -> GemmChoice:
+def choose_gemm(operands: ChainOperands, geometry: Geometry, gemm: str) -> GemmChoice:
+    """What the step is to be; gemm is "auto", "fixed" or "blas"."""
     if gemm == "fixed":
         return GemmChoice("gx_gemm", "asked for")
     if gemm == "blas":

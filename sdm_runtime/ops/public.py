@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sdm_runtime.ops.autocast import without_autocast
 from sdm_runtime.ops.checks import check_backend, check_call, check_saveable
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.function import WriteRead
@@ -101,6 +102,6 @@ def sdm_write_read(
         check_backend(memory)
         readings: Tensor = WriteRead.apply(memory, *inputs, call)  # type: ignore[no-untyped-call]
     else:
-        with torch.no_grad(), torch.autocast(memory.device.type, enabled=False):
+        with torch.no_grad(), without_autocast(memory.device.type):
             readings, _ = run_forward(memory.detach(), inputs, call, keep=False)
     return readings

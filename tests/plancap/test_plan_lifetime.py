@@ -92,7 +92,9 @@ def test_a_run_on_replaced_memory_is_an_error(replace):
     chain = StepChain([walk_plan(out, value_line=(3, 0, 3, 3))], 1)
     chain.run()
     replace(out)
-    with pytest.raises(PlanError, match=r"\[testing_walk\] out: expected the memory that the plan"):
+    with pytest.raises(
+        PlanError, match=r"\[testing_walk\] out: expected the memory that it was bound with"
+    ):
         chain.run()
 
 
