@@ -24,7 +24,9 @@ def capture_step(
 
     Args:
         fn: The step. It may use tensors from outside, such as parameters, as long as they stay
-            where they are; it must not read values back to the CPU. What Python computes in it is
+            where they are; it must not read values back to the CPU. Results of earlier calls
+            whose autograd graph reaches the same leaves must be gone: autograd hands gradients to
+            a leaf on the stream of the graph that used it first. What Python computes in it is
             computed once: pass what changes from call to call as a tensor.
         example_inputs: Tensors of one CUDA device, which stand for every later input of their
             shape, dtype and layout, and other values, which stay as they are.
@@ -103,7 +105,9 @@ class CapturedStep:
             _end_broken_capture(stream)
             raise RuntimeError(
                 f"{_WHERE} fn: expected a step that a CUDA graph can hold, got {first or error}. A "
-                "step must not wait for the device, read values back to the CPU or move them there"
+                "step must not wait for the device, read values back to the CPU or move them "
+                "there, and its leaves must not be held by an earlier call's autograd graph that "
+                "was made on another stream: drop what that call returned (a loss, an output)"
             ) from (first or error)
 
     @property

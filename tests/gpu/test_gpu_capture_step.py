@@ -117,6 +117,20 @@ print("ok" if not wrong else wrong)
     )
 
 
+def test_an_autograd_graph_of_another_stream_is_named():
+    weight = torch.ones(8, device="cuda", requires_grad=True)
+
+    def step(x):
+        return torch.autograd.grad((weight * x).sum(), weight)[0]
+
+    x = torch.arange(8.0, device="cuda")
+    held = (weight * x).sum()  # keeps the leaf's node, on the default stream
+    with pytest.raises(RuntimeError, match="drop what that call returned"):
+        capture_step(step, x, warmup=1)
+    del held
+    assert torch.equal(capture_step(step, x, warmup=1)(x), x)
+
+
 def test_outputs_are_copies_in_the_functions_structure():
     def step(x):
         return {"double": x * 2, "parts": (x + 1, [x - 1]), "name": "kept"}
