@@ -50,12 +50,12 @@ def advise_huge_pages(tensor: torch.Tensor, *, collapse: bool = False) -> bool:
     return taken
 
 
-def zero_rows_like(bank: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Zeros of the bank's shape and device; on the CPU in huge pages where the system has them."""
+def empty_rows_like(bank: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Room of the bank's shape, on its device; on the CPU huge pages where the system has them."""
     rows = torch.empty_like(bank, dtype=dtype)
     if rows.device.type == "cpu":
         advise_huge_pages(rows)
-    return rows.zero_()
+    return rows
 
 
 def _madvise(start: int, length: int, advice: int) -> bool:

@@ -9,14 +9,13 @@ from torch import Tensor
 
 from sdm_runtime.kernels import num_slices
 from sdm_runtime.ops import chain_run
-from sdm_runtime.ops.backward_terms import InputGradients, segment_gradients
+from sdm_runtime.ops.backward_terms import InputGradients, input_gradients
 from sdm_runtime.ops.bank_lease import BankLease
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chain_operands import ChainOperands, allocate_operands, fill_operands
 from sdm_runtime.ops.chunk_kernels import WeightGradients, kernel_dtype
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry
-from sdm_runtime.ops.plane_sums import sum_planes
 from sdm_runtime.ops.staging import Inputs
 
 
@@ -67,10 +66,8 @@ def run_backward(
 
     _run_chain(lease, operands, call)
 
-    dots = sum_planes(operands, geometry)
     out = allocate_gradients(forms, geometry, bank.device)
-    for segment in geometry.segments(cuda=bank.is_cuda):
-        segment_gradients(segment, dots, operands, saved, geometry, out)
+    input_gradients(operands, saved, geometry, out)
     return Gradients(
         memory=operands.grad.to(bank.dtype),
         k_val=out.weights.k.to(forms.k_val),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from sdm_runtime.ops.beside import Beside
 from sdm_runtime.ops.chain_operands import ChainOperands
 from sdm_runtime.ops.chunk_kernels import (
     RowDots,
@@ -16,6 +17,7 @@ from sdm_runtime.ops.chunk_kernels import (
 from sdm_runtime.ops.chunk_matrices import lower_products
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry, Segment
+from sdm_runtime.ops.plane_sums import allocate_sums, sum_planes
 
 
 class InputGradients(NamedTuple):
@@ -26,28 +28,61 @@ class InputGradients(NamedTuple):
     beta: Tensor
 
 
-def segment_gradients(
+class CellGradients(NamedTuple):
+    """Of a segment's cells t' <= t, f32 [N, C, C]; the others are undefined."""
+
+    d_m: Tensor  # d_u delta^T: minus the gradient of A over beta
+    d_qk: Tensor  # gy delta^T: that of QK
+
+
+def input_gradients(
+    operands: ChainOperands, saved: Saved, geometry: Geometry, out: InputGradients
+) -> None:
+    """Write the gradients of the inputs, after the chain has run."""
+    dots = allocate_sums(operands, geometry)
+    segments = list(geometry.segments(cuda=operands.bank.is_cuda))
+    # Sums and tokens take memory's time, the cells of long rows the multipliers'.
+    with Beside(operands.bank.device, worthwhile=operands.dpd.shape[0] > 1) as side:
+        with side.stream():
+            sum_planes(operands, geometry, dots)
+            _token_gradients(operands, saved, geometry, out)
+        cells = _cell_gradients(segments[0], operands, saved, geometry)
+    for segment in segments:
+        if segment.first:
+            cells = _cell_gradients(segment, operands, saved, geometry)
+        _weight_gradients(segment, cells, dots, operands, saved, geometry, out)
+
+
+def _cell_gradients(
+    segment: Segment, operands: ChainOperands, saved: Saved, geometry: Geometry
+) -> CellGradients:
+    # X^T d_delta = d_u and X u = delta turn the spec's dM into -tril(d_u delta^T, -1).
+    where = geometry.chunk_range(segment)
+    by_chunk = (geometry.chunks, geometry.chunk, -1)
+    delta, gy = saved.delta.view(by_chunk)[where], operands.gy.view(by_chunk)[where]
+    return CellGradients(lower_products(operands.d_u[where], delta), lower_products(gy, delta))
+
+
+def _weight_gradients(
     segment: Segment,
+    cells: CellGradients,
     dots: RowDots,
     operands: ChainOperands,
     saved: Saved,
     geometry: Geometry,
     out: InputGradients,
 ) -> None:
-    """Write the gradients of one segment's inputs, after the chain has run."""
     where = geometry.chunk_range(segment)
-    d_u = operands.d_u[where]
-    delta, innovation, gy = (
-        x.view(geometry.chunks, geometry.chunk, -1)[where]
-        for x in (saved.delta, saved.innovation, operands.gy)
-    )
     beta = operands.beta.view(geometry.chunks, geometry.chunk)[where]
-
-    # X^T d_delta = d_u and X u = delta turn the spec's dM into -tril(d_u delta^T, -1), and
-    # d_beta's two sums into <d_u, innovation>.
-    d_m = lower_products(d_u, delta)
-    d_qk = lower_products(gy, delta)
     here = RowDots(*(x[where] for x in dots))
     events = saved.records.events[where]
-    weight_gradients(events, geometry, segment, beta, d_m, d_qk, here, out.weights)
-    token_gradients(segment, d_u, innovation, beta, out.v, out.beta)
+    weight_gradients(events, geometry, segment, beta, *cells, here, out.weights)
+
+
+def _token_gradients(
+    operands: ChainOperands, saved: Saved, geometry: Geometry, out: InputGradients
+) -> None:
+    # d_beta's two sums are <d_u, innovation>.
+    innovation = saved.innovation.view(operands.d_u.shape)
+    whole = Segment(0, geometry.steps)
+    token_gradients(whole, operands.d_u, innovation, operands.beta, out.v, out.beta)

@@ -7,12 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sdm_runtime.host_memory import zero_rows_like
+from sdm_runtime.host_memory import empty_rows_like
+from sdm_runtime.ops.beside import Beside
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chunk_matrices import lower_transposed_product
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import stage_into
+
+# A bank whose clearing takes longer than handing it to another stream does.
+_LARGE_BYTES = 128 << 20
 
 
 class ChainOperands(NamedTuple):
@@ -56,7 +60,7 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
     r = saved.records
     grad_dtype = torch.float32 if call.grad_bank_fp32 else bank.dtype
     return ChainOperands(
-        grad=zero_rows_like(bank, grad_dtype),
+        grad=empty_rows_like(bank, grad_dtype),
         bank=bank,
         delta=saved.delta,
         pd=r.pd,
@@ -82,7 +86,10 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
 def fill_operands(
     operands: ChainOperands, saved: Saved, grad_readings: Tensor, geometry: Geometry
 ) -> None:
-    """Stage gy and write d_u = QX^T gy; grad_readings is [P, T, hd]."""
+    """Clear grad, stage gy and write d_u = QX^T gy; grad_readings is [P, T, hd]."""
     gy = operands.gy.view(geometry.chunks, geometry.chunk, -1)
-    stage_into(grad_readings, geometry, Segment(0, geometry.steps), gy)
-    lower_transposed_product(saved.qx, gy, operands.d_u)
+    with Beside(gy.device, worthwhile=operands.grad.nbytes >= _LARGE_BYTES) as side:
+        with side.stream():
+            operands.grad.zero_()
+        stage_into(grad_readings, geometry, Segment(0, geometry.steps), gy)
+        lower_transposed_product(saved.qx, gy, operands.d_u)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from sdm_runtime import kernels
 from sdm_runtime.ops.chain_operands import ChainOperands
@@ -13,26 +12,27 @@ from sdm_runtime.ops.chunk_kernels import RowDots
 from sdm_runtime.ops.geometry import Geometry
 
 
-def sum_planes(operands: ChainOperands, geometry: Geometry) -> RowDots:
-    """Add the planes in slice order; a single plane is finished as it is."""
+def allocate_sums(operands: ChainOperands, geometry: Geometry) -> RowDots:
+    """Room for the sums; a single plane is its own, and finished as it is."""
     o = operands
-    planes = (o.dpd, o.out_eff, o.out_g, o.dq)
+    planes = [x[0] for x in (o.dpd, o.out_eff, o.out_g, o.dq)]
+    sums = planes if o.dpd.shape[0] == 1 else [torch.empty_like(x) for x in planes]
+    return RowDots(*(x.view(geometry.chunks, -1) for x in sums))
+
+
+def sum_planes(operands: ChainOperands, geometry: Geometry, sums: RowDots) -> None:
+    """Add the planes in slice order, if there are several."""
+    o = operands
     if o.dpd.shape[0] == 1:
-        return _by_chunk([x[0] for x in planes], geometry)
-    sums = [torch.empty_like(x[0]) for x in planes]
+        return
     reduce = partial(
         kernels.plane_reduce,
         num_tokens=geometry.tokens,
         num_parallel=geometry.streams,
         chunk_size=geometry.chunk,
     )
-    reduce(o.dpd, sums[0])
-    reduce(o.out_eff, sums[1], factor=o.beta, negate=True, group=geometry.writes)
+    reduce(o.dpd, sums.dpd)
+    reduce(o.out_eff, sums.dkeff, factor=o.beta, negate=True, group=geometry.writes)
     assert o.cpe is not None  # the forward keeps it where there are several planes
-    reduce(o.out_g, sums[2], factor=o.cpe)
-    reduce(o.dq, sums[3])
-    return _by_chunk(sums, geometry)
-
-
-def _by_chunk(sums: list[Tensor], geometry: Geometry) -> RowDots:
-    return RowDots(*(x.view(geometry.chunks, -1) for x in sums))
+    reduce(o.out_g, sums.d_total, factor=o.cpe)
+    reduce(o.dq, sums.dqeff)

@@ -80,7 +80,9 @@ WHOLE_CALL = """
 import torch
 from sdm_runtime import last_dispatch, sdm_write_read
 from sdm_runtime.graphs import capture_step
-P, T, S, HD, W = 2, 200, 512, 128, 4
+from sdm_runtime.ops import chain_operands
+chain_operands._LARGE_BYTES = LARGE_BYTES
+P, T, S, W = 2, 200, 512, 4
 gen = torch.Generator("cuda").manual_seed(3)
 def normal(*shape):
     return torch.randn(*shape, device="cuda", generator=gen)
@@ -101,9 +103,12 @@ def step(grad):
 
 
 @pytest.mark.parametrize("warmup", [1, 2])
-def test_one_warm_up_prepares_all_that_a_capture_needs(in_new_process, warmup):
+@pytest.mark.parametrize("hd", [128, 256])
+def test_one_warm_up_prepares_all_that_a_capture_needs(in_new_process, warmup, hd):
+    # Rows of 256 columns, and a bank that counts as large, have work on a second stream.
     in_new_process(
-        WHOLE_CALL
+        f"HD, LARGE_BYTES = {hd}, {0 if hd > 128 else 1 << 62}\n"
+        + WHOLE_CALL
         + f"""
 captured = capture_step(step, grad, warmup={warmup})
 choice = last_dispatch()["gemm"], last_dispatch()["gemm_reason"]

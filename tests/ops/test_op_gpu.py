@@ -7,6 +7,7 @@ import torch
 from op_cases import DIFFERENTIABLE, Case, call, errors, make_grad, make_inputs, relative_error, run
 
 import sdm_runtime
+from sdm_runtime.ops import chain_operands
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,6 +51,17 @@ def _run_on_gpu(case, inputs=None, **options):
         "bank": leaves["memory"].detach(),
         **{name: leaves[name].grad for name in DIFFERENTIABLE},
     }
+
+
+@pytest.mark.parametrize("hd", [64, 256])
+def test_a_second_stream_changes_no_bit(hd, monkeypatch):
+    case = Case(hd=hd, dtype=torch.bfloat16)
+    monkeypatch.setattr(chain_operands, "_LARGE_BYTES", 1 << 62)
+    wanted = _run_on_gpu(case)
+    monkeypatch.setattr(chain_operands, "_LARGE_BYTES", 0)
+    for _ in range(20):
+        given = _run_on_gpu(case)
+        assert all(torch.equal(given[name], wanted[name]) for name in wanted)
 
 
 @pytest.mark.parametrize("dtype", _LIMIT, ids=["f32", "bf16"])

@@ -135,7 +135,9 @@ def test_reading_a_value_back_would_be_noticed():
 
 
 @pytest.mark.parametrize("quant", ["none", "fp8", "int4"])
-def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(quant, launches):
+def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
+    quant, launches, monkeypatch
+):
     case = Case(T=64, dtype=torch.bfloat16, hd=130)
     memory, inputs, call_ = _on_meta(case, quant)
     geometry = call_.geometry
@@ -144,15 +146,14 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(qu
         _, saved = run_forward(memory, inputs, call_, keep=True)
         launches.clear()
         operands = chain_operands.allocate_operands(memory, saved, call_, 2)
-        planes = (operands.dpd, operands.out_eff, operands.out_g, operands.dq)
-        dots = chunk_kernels.RowDots(*(x[0].view(geometry.chunks, -1) for x in planes))
         out = backward.allocate_gradients(backward.forms_of(inputs), geometry, memory.device)
-        (segment,) = geometry.segments(cuda=False)
+        planes = lambda *_: launches.append("sum_planes")  # noqa: E731
+        monkeypatch.setattr(backward_terms, "sum_planes", planes)
         with _Calls() as calls:
             chain_operands.fill_operands(operands, saved, gy, geometry)
-            backward_terms.segment_gradients(segment, dots, operands, saved, geometry, out)
-    assert launches == ["chunk_gradients", "token_gradients"]
-    assert sum(calls.count.values()) <= 4, calls.count
+            backward_terms.input_gradients(operands, saved, geometry, out)
+    assert launches == ["sum_planes", "token_gradients", "chunk_gradients"]
+    assert sum(calls.count.values()) <= 5, calls.count
 
 
 def test_a_call_of_another_thread_is_its_own():
