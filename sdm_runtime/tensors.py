@@ -51,7 +51,8 @@ def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
         tensor: Dense, on the CPU or a CUDA device, its values in memory as they are read.
 
     Raises:
-        TypeError: ``tensor`` is no dense tensor, or of a dtype that no kernel takes.
+        TypeError: ``tensor`` is no dense tensor, wraps others without memory of its own, or has a
+            dtype that no kernel takes.
         ValueError: It is on another device, or its memory does not hold its elements.
     """
     if not isinstance(tensor, torch.Tensor):
@@ -90,8 +91,14 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
     """The core reads raw memory: it must be there, and hold the values that torch shows.
 
     Raises:
+        TypeError: ``tensor`` redefines torch's operations: a fake tensor, a distributed one.
         ValueError: ``tensor`` (dense) is a negating view, or its storage was made too small.
     """
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise TypeError(
+            f"{name}: expected a tensor that is its memory, got a {type(tensor).__name__}, which "
+            "gives operations a meaning of its own"
+        )
     if tensor.is_neg():
         raise ValueError(
             f"{name}: expected values as they are in memory, got a view that negates them: "

@@ -114,7 +114,11 @@ std::optional<TensorRef> TensorReader::read(py::handle tensor) const {
   // What its storage holds: it may have been resized.
   const int64_t held = number(call(call(tensor, name.untyped_storage), name.nbytes));
   const int64_t first = number(call(tensor, name.storage_offset)) * dtype_bytes(ref.dtype);
-  if (static_cast<uint64_t>(held) < static_cast<uint64_t>(first) + extent_bytes(ref)) return {};
+  const uint64_t extent = extent_bytes(ref);
+  if (static_cast<uint64_t>(held) < static_cast<uint64_t>(first) + extent) return {};
+
+  // A wrapper (a fake or a distributed tensor) says what it stands for, and has no memory.
+  if (ref.data == nullptr && extent > 0) return {};
   return ref;
 }
 

@@ -15,6 +15,18 @@ KERNELS = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write")
 SHAPE = Shape(hd=6, steps=2)
 
 
+class Wrapper(torch.Tensor):
+    """Shape, dtype and device of a tensor, as distributed and fake tensors have them: no memory."""
+
+    @staticmethod
+    def __new__(cls, tensor):
+        return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise NotImplementedError(f"{function}")
+
+
 def emptied(tensor):
     """A tensor whose shape stays while its memory is gone."""
     tensor = tensor.clone()
@@ -36,6 +48,7 @@ BAD_MEMORY = [
     (lambda x: x.to_sparse(), TypeError, "expected a dense tensor, got sparse_coo"),
     (lambda x: torch.nested.nested_tensor([x, x]), TypeError, "a dense tensor, got nested"),
     (lambda x: x.to("meta"), ValueError, "a tensor on cpu or cuda, got one on meta"),
+    (Wrapper, TypeError, "a tensor that is its memory, got a Wrapper"),
     (lambda _: None, TypeError, "expected a torch.Tensor, got NoneType"),
 ]
 

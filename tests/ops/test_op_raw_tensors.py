@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from op_cases import Case, call, make_inputs
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 CASE = Case(P=2, T=20, S=8, hd=6, W=3, R=4)
@@ -50,6 +51,17 @@ def test_negating_views_are_refused(name):
     inputs = make_inputs(CASE)
     inputs[name] = torch._neg_view(inputs[name])
     refused(inputs, ValueError, f"{name}: .* a view that negates them")
+
+
+@pytest.mark.parametrize("name", make_inputs(CASE))
+def test_fake_tensors_are_refused(name):
+    inputs = make_inputs(CASE)
+    bank = inputs["memory"]
+    before = bank.clone()
+    inputs[name] = FakeTensorMode().from_tensor(inputs[name])
+    with pytest.raises(TypeError, match=rf"^\[sdm_write_read\] {name}: .* got a FakeTensor"):
+        call(CASE, inputs)
+    assert torch.equal(bank, before)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
