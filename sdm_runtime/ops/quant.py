@@ -51,7 +51,7 @@ def encode_anywhere(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]
     x = rows.to(torch.float32)
     top = _E4M3_MAX if form.name == "fp8" else _INT4_MAX
     # The reciprocal is rounded to f32 first: the format multiplies, it does not divide.
-    inverse = torch.tensor(1.0 / top, dtype=torch.float32).item()
+    inverse = torch.tensor(1.0 / top, dtype=torch.float32, device="cpu").item()
     scale = (x.abs().amax(1) * inverse).clamp_min(_SCALE_MIN).to(torch.bfloat16).to(torch.float32)
     q = (x / scale.unsqueeze(1)).to(torch.bfloat16).to(torch.float32)
     return (_to_e4m3(q) if form.name == "fp8" else _to_int4(q)), scale
@@ -59,8 +59,8 @@ def encode_anywhere(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]
 
 def _encode_on_host(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]:
     """The same codes and scales in one pass over the rows."""
-    codes = torch.empty(len(rows), form.columns, dtype=torch.uint8)
-    scales = torch.empty(len(rows), dtype=torch.float32)
+    codes = rows.new_empty((len(rows), form.columns), dtype=torch.uint8)
+    scales = rows.new_empty(len(rows), dtype=torch.float32)
     operands = {"rows": rows, "codes": codes, "scales": scales}
     _core.quantize_rows(*(tensor_ref(name, tensor) for name, tensor in operands.items()))
     return codes, scales

@@ -9,6 +9,7 @@ its chunked form: its NaNs stand at least where the recurrence's are.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ class TokenStep(NamedTuple):
 
 def all_finite(*tensors: Tensor) -> bool:
     """Whether no element is NaN or infinite (a sum that overflows counts as infinite)."""
-    return bool(torch.isfinite(sum((x.sum() for x in tensors), torch.zeros(()))))
+    return all(math.isfinite(x.sum().item()) for x in tensors)
 
 
 def run_token_step(
@@ -60,7 +61,7 @@ def run_token_step(
     # One more row takes the padding's writes.
     now = torch.cat((rows, rows.new_zeros(p, 1, rows.shape[2])), 1)
     k, q, g, beta = chunks.k, chunks.q, chunks.g, chunks.beta
-    innovation = torch.empty((p, c, rows.shape[2]), dtype=torch.float32)
+    innovation = rows.new_empty((p, c, rows.shape[2]))
     readings = torch.empty_like(innovation)
     for t in range(c):
         at = slot[:, t].unsqueeze(2).expand(-1, -1, rows.shape[2])
@@ -82,7 +83,7 @@ def _group_rows(updates: Tensor) -> tuple[Tensor, Tensor]:
     """Each group's bank row, int64 [P, C*W] by ordinal, and which ordinals are groups."""
     word, row = updates[..., 0], updates[..., 1].long()
     first = (word < 0) & (word & _INVALID == 0)
-    groups = torch.arange(word.shape[1]) < first.sum(1, keepdim=True)
+    groups = torch.arange(word.shape[1], device=word.device) < first.sum(1, keepdim=True)
     rows = torch.zeros_like(row)
     rows[groups] = row[first]
     return rows, groups
@@ -91,7 +92,7 @@ def _group_rows(updates: Tensor) -> tuple[Tensor, Tensor]:
 def _places(events: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tensor]:
     """Each staged write's group [P, C, W] (C*W: padding); the group each read sees (-1: none)."""
     word = events.events.view(torch.int32)[..., 3]
-    place = torch.arange(word.shape[1])
+    place = torch.arange(word.shape[1], device=word.device)
     write = (word & (_READ | _INVALID)) == 0
     start = torch.where(word < 0, place, 0).cummax(1).values
     last_write = torch.where(write, place, -1).cummax(1).values

@@ -107,6 +107,25 @@ def test_process_wide_defaults_do_not_matter():
     _same(given, wanted)
 
 
+@pytest.mark.parametrize("quant", ["none", "bf16", "fp8", "int4"])
+@pytest.mark.parametrize("bad", [0.0, float("nan")])  # a NaN: token by token
+def test_the_default_device_does_not_matter(quant, bad):
+    inputs = make_inputs(CASE)
+    inputs["v"][0, 3, 0] += bad
+    wanted = run(CASE, inputs, snapshot_quant=quant)
+    leaves = {k: x.clone() for k, x in inputs.items()}
+    for name in DIFFERENTIABLE:
+        leaves[name].requires_grad_()
+    grad = make_grad(CASE)
+    with torch.device("meta"):
+        readings = call(CASE, leaves, snapshot_quant=quant)
+        readings.backward(grad)
+    grads = {name: leaves[name].grad for name in DIFFERENTIABLE}
+    given = wanted.grads | {"readings": wanted.readings, "restored": wanted.restored}
+    for name, x in (grads | {"readings": readings, "restored": leaves["memory"]}).items():
+        assert torch.equal(x.nan_to_num(7), given[name].nan_to_num(7)), name
+
+
 def test_short_calls_need_no_long_chunk():
     # T = 20 fits one chunk of 20 tokens or more, whatever chunk_size says.
     case = CASE.but(T=20)
