@@ -100,7 +100,7 @@ def _run_segment(
         number, updates = segment.first + step, steps.updates[here]
         return run_token_step(number, bank, v[here], inputs, events, updates, geometry)
 
-    done = run_steps(operands, geometry, segment, token_by_token)
+    done = run_steps(operands, qx, geometry, segment, token_by_token)
 
     # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
     u = operands.residual * beta

@@ -42,13 +42,15 @@ class StepsDone(NamedTuple):
 
 def run_steps(
     operands: StepOperands,
+    qx: Tensor,
     geometry: Geometry,
     segment: Segment,
     token_by_token: Callable[[int], TokenStep],
 ) -> StepsDone:
     """Advance the bank over a segment's steps; residual, reading, delta and snap are written.
 
-    token_by_token(step of the segment) runs a step that is not finite again, on the bank before it.
+    token_by_token(step of the segment) runs a step that is not finite again, on the bank before it;
+    qx [G, C, C] will make the readings of the chunks' own writes.
     """
     begin = perf_counter_ns()
     steps = segment.steps
@@ -56,7 +58,7 @@ def run_steps(
     if reads_are_free(operands.bank):
         answers, writes = StepChain([read, gemm], steps), StepChain([write], steps)
         plan_us = (perf_counter_ns() - begin) / 1e3
-        again = _run_checked(answers, writes, operands, geometry, token_by_token)
+        again = _run_checked(answers, writes, operands, qx, token_by_token)
         return StepsDone(again, answers.launches + writes.launches, plan_us)
     chain = StepChain([read, gemm, write], steps, order="ascending")
     plan_us = (perf_counter_ns() - begin) / 1e3
@@ -103,7 +105,7 @@ def _run_checked(
     answers: StepChain,
     writes: StepChain,
     operands: StepOperands,
-    geometry: Geometry,
+    qx: Tensor,
     token_by_token: Callable[[int], TokenStep],
 ) -> dict[int, TokenStep]:
     """Step by step on the CPU, each looked at before it is written."""
@@ -111,10 +113,12 @@ def _run_checked(
     by_step = (answers.steps, -1)
     readings = operands.reading.view(by_step).unbind(0)
     deltas = operands.delta.view(by_step).unbind(0)
+    # Their products can overflow, or meet a 0, where a token's reading does neither.
+    own = qx.view(by_step).sum(1).isfinite().tolist()
     for step in range(answers.steps):
         answers.run_step(step)
         # A residual that is not finite leaves a delta that is not: its own weight is beta.
-        if all_finite(readings[step], deltas[step]):
+        if own[step] and all_finite(readings[step], deltas[step]):
             writes.run_step(step)
             continue
         again[step] = tokens = token_by_token(step)

@@ -83,6 +83,20 @@ def test_scales_far_from_one(scale):
     assert max(errors(CASE, inputs).values()) < 6e-7
 
 
+def test_weights_whose_product_overflows():
+    # k * q of one pair is 1e39; what the token reads, k * q * u, is not.
+    inputs = make_inputs(CASE)
+    for name in ("memory", "v"):
+        inputs[name] *= 1e-20
+    inputs["k_val"][0, 20] = torch.tensor([1e3, 0, 0])
+    inputs["beta"][0, 20] = 1e-8
+    inputs["q_val"][0, 22, 1] = 1e36
+    inputs["q_idx"][0, 22, 1] = inputs["k_idx"][0, 20, 0]
+    given, wanted = run(CASE, inputs), expected(CASE, inputs)
+    assert torch.isfinite(wanted.readings).all()
+    _assert_same_places(given.readings, wanted.readings)
+
+
 @pytest.mark.parametrize("zeros", [["memory"], ["v", "memory"], ["beta"], ["k_val"], ["g"]])
 def test_zeros(zeros):
     inputs = make_inputs(CASE)
