@@ -20,6 +20,7 @@ _OP = "sdm_write_read"
 class State(Enum):
     """What the bank of a call holds."""
 
+    UNTOUCHED = "untouched"
     ADVANCED = "advanced"
     BROKEN = "half restored"
     RESTORED = "restored"
@@ -32,13 +33,13 @@ class BankLease:
         """Before the forward writes. The alias shares memory's storage and version counter."""
         self.bank = memory.detach()
         self._before = self._after = memory._version
-        self._state = State.ADVANCED
-        self._learned = memory.requires_grad
-        if self._learned:
+        self._state = State.UNTOUCHED
+        if memory.requires_grad:
             _claim(self)
 
     def advanced(self) -> None:
-        """The forward has written the bank."""
+        """The forward has written the bank, to its end."""
+        self._state = State.ADVANCED
         self._after = self.bank._version
 
     def require_advanced(self) -> None:

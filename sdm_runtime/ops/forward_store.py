@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,16 +23,6 @@ class Saved(NamedTuple):
     snapshot: Tensor  # [N*n, columns], the written groups' rows before their step, densely numbered
     scales: Tensor | None  # [N*n] f32, quantized rows only
     records: ChainRecords
-
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """One after another; from_tensors puts them together again."""
-        return (*self[:-1], *self.records)
-
-    @classmethod
-    def from_tensors(cls, tensors: Sequence[Any]) -> Saved:
-        """What tensors() took apart."""
-        delta, innovation, x, qx, snapshot, scales, *records = tensors
-        return cls(delta, innovation, x, qx, snapshot, scales, ChainRecords(*records))
 
 
 class SegmentResults(NamedTuple):

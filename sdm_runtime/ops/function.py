@@ -13,7 +13,7 @@ from sdm_runtime.ops.backward import forms_of, run_backward
 from sdm_runtime.ops.bank_lease import BankLease
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.forward import run_forward
-from sdm_runtime.ops.forward_store import Saved
+from sdm_runtime.ops.saved_tensors import forms_of_saved, put_together, take_apart
 from sdm_runtime.ops.staging import Inputs
 
 
@@ -50,7 +50,9 @@ class WriteRead(torch.autograd.Function):
         lease.advanced()
         assert saved is not None
         ctx.lease, ctx.call, ctx.forms = lease, call, forms_of(inputs)
-        ctx.save_for_backward(*saved.tensors())
+        tensors = take_apart(saved)
+        ctx.saved_forms = forms_of_saved(tensors)
+        ctx.save_for_backward(*tensors)
         return readings
 
     @staticmethod
@@ -59,7 +61,7 @@ class WriteRead(torch.autograd.Function):
         """Restore the bank; the gradients of memory, k_val, v, beta, g and q_val."""
         lease, call = ctx.lease, ctx.call
         lease.require_advanced()
-        saved = Saved.from_tensors(ctx.saved_tensors)
+        saved = put_together(ctx.saved_tensors, ctx.saved_forms)
         # Unpacking may have run a checkpoint's forward again, on this very bank if it is shared.
         lease.require_advanced()
         with without_autocast(lease.bank.device.type):

@@ -8,7 +8,7 @@ from op_cases import DIFFERENTIABLE, Case, call, expected, make_grad, make_input
 from op_cases import relative_error as error
 from torch.utils.checkpoint import checkpoint
 
-from sdm_runtime.ops import chain_run
+from sdm_runtime.ops import chain_run, forward
 
 CASE = Case(T=37, S=12)
 
@@ -127,6 +127,20 @@ def test_calls_on_one_bank_run_backward_last_to_first():
     assert torch.equal(first["v"].grad, wanted.grads["v"])
 
 
+def test_a_call_that_failed_before_it_wrote_is_not_waited_for(monkeypatch):
+    def fails(*_):
+        raise MemoryError("out of luck")
+
+    inputs = _leaves()
+    with monkeypatch.context() as patch:
+        patch.setattr(forward, "KeepStore", fails)
+        with pytest.raises(MemoryError) as caught:
+            call(CASE, inputs)
+    assert caught.tb is not None  # it holds the failed call's frames
+    call(CASE, inputs).backward(make_grad(CASE))
+    assert torch.equal(inputs["memory"], make_inputs(CASE)["memory"])
+
+
 def test_one_loss_over_calls_on_one_bank():
     names = ["v"]
     first, second = _leaves(names=names), _leaves(CASE.but(seed=1), names)
@@ -224,6 +238,48 @@ def test_saved_tensors_may_be_moved_away():
     for name in DIFFERENTIABLE:
         assert torch.equal(inputs[name].grad, wanted.grads[name]), name
     assert torch.equal(inputs["memory"], make_inputs(CASE)["memory"])
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (lambda x: x.double() if x.dtype == torch.float32 else x, TypeError, "got float64"),
+        (lambda x: x.flatten(), ValueError, r"delta .* float32 \[96, 16\] on cpu, got float32"),
+        (lambda x: x.to("meta"), ValueError, "on meta from a saved-tensor hook"),
+    ],
+)
+def test_saved_tensors_that_come_back_as_others_are_refused(change, kind, message):
+    inputs = _leaves()
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, change):
+        readings = call(CASE, inputs)
+    advanced = inputs["memory"].detach().clone()
+    with pytest.raises(kind, match=rf"^\[sdm_write_read\] backward: .*{message}"):
+        readings.backward(make_grad(CASE))
+    assert torch.equal(inputs["memory"], advanced)
+
+
+def test_saved_tensors_may_come_back_with_other_strides():
+    inputs, wanted = _leaves(), run(CASE)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x, lambda x: x.transpose(0, -1).clone().transpose(0, -1)
+    ):
+        readings = call(CASE, inputs)
+    readings.backward(make_grad(CASE))
+    for name in DIFFERENTIABLE:
+        assert torch.equal(inputs[name].grad, wanted.grads[name]), name
+
+
+def test_hooks_that_round_floats_leave_the_records_whole():
+    inputs, wanted = _leaves(), run(CASE)
+
+    def rounded(x):
+        return x.to(torch.bfloat16).to(x.dtype) if x.is_floating_point() else x
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, rounded):
+        readings = call(CASE, inputs)
+    readings.backward(make_grad(CASE))
+    for name in DIFFERENTIABLE:
+        assert 0 < error(inputs[name].grad, wanted.grads[name]) < 0.1, name
 
 
 def test_an_input_may_be_written_after_the_call():

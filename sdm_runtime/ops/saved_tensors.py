@@ -1,0 +1,68 @@
+"""What a call saves, handed to autograd and taken back: saved-tensor hooks may do as they like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.ops.chain_records import ChainRecords
+from sdm_runtime.ops.forward_store import Saved
+
+_NAMES = (*Saved._fields[:-1], *ChainRecords._fields)
+
+
+class Form(NamedTuple):
+    """What a tensor has to be like when it comes back."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def describe(self) -> str:
+        """As messages put it."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{dtype} {list(self.shape)} on {self.device}"
+
+
+def take_apart(saved: Saved) -> tuple[Tensor | None, ...]:
+    """The tensors one after another.
+
+    The events travel as int64: their words are no numbers, and a hook that rounds floating tensors
+    must leave them alone.
+    """
+    events = saved.records.events.view(torch.int64)
+    return (*saved[:-1], events, *saved.records[1:])
+
+
+def forms_of_saved(tensors: Sequence[Tensor | None]) -> tuple[Form | None, ...]:
+    """The forms of what take_apart gave."""
+    return tuple(None if x is None else _form(x) for x in tensors)
+
+
+def put_together(tensors: Sequence[Tensor | None], forms: Sequence[Form | None]) -> Saved:
+    """What take_apart took apart, of any strides.
+
+    Raises:
+        TypeError: A hook has changed a dtype.
+        ValueError: A hook has changed a shape or a device.
+    """
+    for name, x, form in zip(_NAMES, tensors, forms, strict=True):
+        if x is None or form is None or _form(x) == form:
+            continue
+        error = TypeError if x.dtype != form.dtype else ValueError
+        raise error(
+            f"[sdm_write_read] backward: expected the saved {name} as the forward left it, "
+            f"{form.describe()}, got {_form(x).describe()} from a saved-tensor hook"
+        )
+    # The kernels take each of them in one piece.
+    whole: list[Any] = [None if x is None else x.contiguous() for x in tensors]
+    delta, innovation, x, qx, snapshot, scales, events, *others = whole
+    records = ChainRecords(events.view(torch.float64), *others)
+    return Saved(delta, innovation, x, qx, snapshot, scales, records)
+
+
+def _form(x: Tensor) -> Form:
+    return Form(x.shape, x.dtype, x.device)
