@@ -18,6 +18,7 @@ from sdm_runtime.layer.product_keys import product_key_topk
 from sdm_runtime.layer.projection import project
 from sdm_runtime.layer.weight_decay import exempt_from_weight_decay
 from sdm_runtime.ops import sdm_write_read
+from sdm_runtime.untraced import untraced
 
 
 class SparseDeltaMemory(nn.Module):
@@ -104,14 +105,9 @@ class SparseDeltaMemory(nn.Module):
             k_val, q_val = self.write_act(k_val), self.read_act(q_val)
             if self.args.key_weighted_decay:
                 log_decay = log_decay * k_val
-            bank = self._bank_for_call(x, dtype, cache)
-            readings = self._write_read(
-                bank, tokens, (k_idx, k_val, values, beta, log_decay, q_idx, q_val)
+            readings, new_cache = self._remember(
+                x, dtype, cache, (k_idx, k_val, values, beta, log_decay, q_idx, q_val)
             )
-        seen = tokens if cache is None else cache.tokens + tokens
-        new_cache = MemoryCache(bank, seen, valid_until_backward=readings.requires_grad)
-        if readings.requires_grad:
-            readings.register_hook(new_cache.mark_restored)  # type: ignore[no-untyped-call]
         per_head = readings.view(batch, self.args.num_heads, tokens, self.args.head_dim)
         return self._project_out(x, per_head.to(dtype)), new_cache
 
@@ -175,6 +171,19 @@ class SparseDeltaMemory(nn.Module):
         streams = torch.arange(slots.shape[0], dtype=torch.int32, device=slots.device)
         rows = slots + (streams * args.slots_per_head).view(-1, 1, 1)
         return rows, _to_streams(selected)
+
+    @untraced  # a compiled graph's bank could be a view, which nothing may advance
+    def _remember(
+        self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None, operands: tuple[Tensor, ...]
+    ) -> tuple[Tensor, MemoryCache]:
+        """Advance the bank by the call's tokens: the readings [B*H*T, head_dim] and the cache."""
+        bank, tokens = self._bank_for_call(x, dtype, cache), x.shape[1]
+        readings = self._write_read(bank, tokens, operands)
+        seen = tokens if cache is None else cache.tokens + tokens
+        new_cache = MemoryCache(bank, seen, valid_until_backward=readings.requires_grad)
+        if readings.requires_grad:
+            readings.register_hook(new_cache.mark_restored)  # type: ignore[no-untyped-call]
+        return readings, new_cache
 
     def _bank_for_call(self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None) -> Tensor:
         """The bank [B*H*S, head_dim] that this call may advance."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from sdm_runtime.ops.checks import check_backend, check_call, check_saveable
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.function import WriteRead
 from sdm_runtime.ops.staging import Inputs
+from sdm_runtime.untraced import untraced
 
 
 def sdm_write_read(
@@ -45,7 +48,8 @@ def sdm_write_read(
     before the call; no gradient flows through the bank as it is after the call. A call runs its
     backward once. Calls on one bank run their backwards last to first; where `memory` requires
     grad, one call at a time. Without a backward to come (no grad mode, or nothing requires grad)
-    nothing is saved, and working memory does not grow with T.
+    nothing is saved, and working memory does not grow with T. Under torch.compile it runs as it is,
+    between two graphs.
 
     The inputs are [P, T, .] or [P*T, .], of any strides, on memory's device and apart from the
     bank. k_val, v and q_val are rounded to the bank's dtype on entry; beta and g are used in
@@ -84,10 +88,9 @@ def sdm_write_read(
             the backward: it is the second, or the bank has been written since the forward.
         CudaError: A backward would need CUDA kernels that this build or machine does not have.
     """
-    inputs = Inputs(k_idx, k_val, v, beta, g, q_idx, q_val)
-    inputs, call = check_call(
+    return _write_read(
         memory,
-        inputs,
+        Inputs(k_idx, k_val, v, beta, g, q_idx, q_val),
         chunk_size=chunk_size,
         num_memory_slots=num_memory_slots,
         num_parallel=num_parallel,
@@ -96,6 +99,11 @@ def sdm_write_read(
         gemm=gemm,
         shared_bank=shared_bank,
     )
+
+
+@untraced  # addresses and version counters mean nothing to a tracer
+def _write_read(memory: Tensor, inputs: Inputs, **options: Any) -> Tensor:
+    inputs, call = check_call(memory, inputs, **options)
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (memory, *inputs))
     if differentiable:
         check_saveable(memory, inputs)
