@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import sys
 
@@ -29,7 +30,10 @@ def mapping_flags(address: int) -> str:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("collapse", [False, True])
 def test_large_tensors_are_advised(collapse):
-    tensor = torch.arange(4 << 20, dtype=torch.float32)
+    # Memory of its own: what malloc has may have been advised by an earlier user of it.
+    memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    tensor = torch.frombuffer(memory, dtype=torch.float32)
+    tensor.copy_(torch.arange(4 << 20))
     middle = tensor.data_ptr() + tensor.nbytes // 2
     assert ADVISED not in mapping_flags(middle)
     if not advise_huge_pages(tensor):
