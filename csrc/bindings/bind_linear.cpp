@@ -32,6 +32,8 @@ py::list tactics() {
     row["tokens"] = tactic.tokens;
     row["depth"] = tactic.depth;
     row["stages"] = tactic.stages;
+    row["token_stages"] = tactic.token_stages;
+    row["sharers"] = tactic.sharers;
     row["shared_bytes"] = bf16_linear_shared_map(tactic).total;
     list.append(row);
   }

@@ -32,7 +32,10 @@ def device_kind(index: int) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=1)
 def tactics() -> tuple[dict[str, Any], ...]:
-    """The kernel's tactic table: entry, rows, tokens, depth, stages, shared_bytes."""
+    """The kernel's tactic table.
+
+    Keys of a row: entry, rows, tokens, depth, stages, token_stages, sharers, shared_bytes.
+    """
     return tuple(_core.bf16_linear_tactics())
 
 

@@ -28,11 +28,12 @@ ON_HOPPER = [pytest.mark.gpu, pytest.mark.skipif(bool(_missing()), reason=_missi
 
 
 def choices(depth: int) -> Iterator[Tactic]:
-    """Every tactic with every split that has a depth tile and two tokens for each block."""
+    """Every tactic with every split that has depth, tokens and room in a cluster for its blocks."""
     for index, row in enumerate(tactics()):
         for split_log2 in range(4):
             splits = 1 << split_log2
-            if splits <= -(-depth // row["depth"]) and 2 * splits <= row["tokens"]:
+            fits = splits <= -(-depth // row["depth"]) and 2 * splits <= row["tokens"]
+            if fits and splits * row["sharers"] <= 8:
                 yield Tactic(index, split_log2)
 
 

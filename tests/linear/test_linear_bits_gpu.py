@@ -101,6 +101,19 @@ def test_behind_a_kernel_that_does_not_start_its_dependents_early():
         assert torch.equal(y, expected)
 
 
+def test_neither_rings_nor_sharers_show_in_the_bits():
+    """Tactics that differ in nothing else add in the same order."""
+    given = operands(64, N, K, device="cuda")
+    outputs = {}
+    for tactic in CHOICES:
+        row = tactics()[tactic.index]
+        key = (row["rows"], row["tokens"], row["depth"], tactic.split_log2)
+        outputs.setdefault(key, []).append(call(tactic, *given))
+    assert any(len(same) > 1 for same in outputs.values())
+    for first, *others in outputs.values():
+        assert all(torch.equal(first, other) for other in others)
+
+
 def test_another_tactic_may_round_differently():
     """The control of this file: sums in another order do show in the bits."""
     given = operands(64, N, K, device="cuda")

@@ -19,6 +19,7 @@ from .choice import best
 from .timing import Calls, Shape, alternate, screen
 
 PLAIN_FINALISTS, STATIC_FINALISTS = 2, 3
+MAX_CLUSTER = 8  # blocks: the portable size
 
 
 def candidates(shape: Shape, sm_count: int) -> list[Tactic]:
@@ -34,6 +35,7 @@ def candidates(shape: Shape, sm_count: int) -> list[Tactic]:
     for (index, row), split_log2 in itertools.product(enumerate(tactics()), range(4)):
         splits = 1 << split_log2
         fits = splits <= -(-k // MAX_STEP // row["depth"]) and 2 * splits <= row["tokens"]
+        fits = fits and splits * row["sharers"] <= MAX_CLUSTER
         if row["tokens"] not in (tile, max(tile // 2, sizes[0])) or not fits:
             continue
         if splits == 1 or _core.bf16_linear_blocks(m, n, k, index, split_log2) <= 2 * sm_count:

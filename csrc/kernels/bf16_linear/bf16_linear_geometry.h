@@ -20,28 +20,50 @@ struct Bf16LinearSharedMap {
   uint32_t token_ring;  // offset; the weight ring is at 0
   uint32_t exchange;    // offset: partial sums [splits][tokens / 2 / splits][2 * rows], f32
   uint32_t exchange_bytes;
-  uint32_t barriers;  // offset: weight_full, token_full, empty [stages each], exchanged
+  uint32_t exchange_stages;  // 0, or the partial sums lie over this many first weight stages
+  uint32_t barriers;  // offset: full and empty of [stages], of [token_stages], may_send, exchanged
   uint32_t total;
 };
 
-SDM_HD constexpr Bf16LinearSharedMap bf16_linear_shared_map(const Bf16LinearTactic& tactic) {
+SDM_HD constexpr Bf16LinearSharedMap bf16_linear_place_exchange(const Bf16LinearTactic& tactic,
+                                                                bool over_weights) {
   const auto rows = static_cast<uint32_t>(tactic.rows);
   const auto tokens = static_cast<uint32_t>(tactic.tokens);
   const auto row_bytes = static_cast<uint32_t>(tactic.depth) * 2;
   const auto stages = static_cast<uint32_t>(tactic.stages);
+  const auto token_stages = static_cast<uint32_t>(tactic.token_stages);
   Bf16LinearSharedMap map{};
   map.weight_stage = rows * row_bytes;
   map.token_stage = tokens * row_bytes;
   map.token_ring = stages * map.weight_stage;
-  map.exchange = map.token_ring + stages * map.token_stage;
+  const uint32_t rings = map.token_ring + token_stages * map.token_stage;
   map.exchange_bytes = rows * tokens * 4;
-  map.barriers = map.exchange + map.exchange_bytes;
-  map.total = map.barriers + 8 * (3 * stages + 1);
+  map.exchange = over_weights ? 0 : rings;
+  map.exchange_stages =
+      over_weights ? (map.exchange_bytes + map.weight_stage - 1) / map.weight_stage : 0;
+  map.barriers = over_weights ? rings : rings + map.exchange_bytes;
+  map.total = map.barriers + 8 * (2 * (stages + token_stages) + 2);
   return map;
+}
+
+// The partial sums get memory of their own unless that would leave room for fewer blocks an SM.
+SDM_HD constexpr Bf16LinearSharedMap bf16_linear_shared_map(const Bf16LinearTactic& tactic) {
+  const Bf16LinearSharedMap apart = bf16_linear_place_exchange(tactic, false);
+  const Bf16LinearSharedMap over = bf16_linear_place_exchange(tactic, true);
+  for (const uint32_t room : {kHalfSmBytes, kBlockSmBytes}) {
+    if (apart.total <= room) return apart;
+    if (over.total <= room) return over;
+  }
+  return apart;  // fits nowhere: not valid
 }
 
 SDM_HD constexpr int bf16_linear_blocks_per_sm(const Bf16LinearTactic& tactic) {
   return bf16_linear_shared_map(tactic).total <= kHalfSmBytes ? 2 : 1;
+}
+
+// Rows of x that one block loads of a token tile, for itself and its sharers.
+SDM_HD constexpr int32_t bf16_linear_token_slice(const Bf16LinearTactic& tactic) {
+  return tactic.tokens / tactic.sharers;
 }
 
 SDM_HD constexpr int32_t bf16_linear_log2(int32_t power_of_two) {
@@ -54,8 +76,11 @@ constexpr bool bf16_linear_tactic_valid(const Bf16LinearTactic& tactic) {
   const Bf16LinearSharedMap map = bf16_linear_shared_map(tactic);
   return (tactic.rows == 64 || tactic.rows == 128) && tactic.tokens >= 8 && tactic.tokens <= 128 &&
          (tactic.tokens & (tactic.tokens - 1)) == 0 && tactic.depth % kSwizzleColumns == 0 &&
-         tactic.stages >= 2 && map.weight_stage % kSwizzlePatternBytes == 0 &&
-         map.token_stage % kSwizzlePatternBytes == 0 && map.total <= kBlockSmBytes;
+         tactic.stages > static_cast<int32_t>(map.exchange_stages) && tactic.token_stages >= 2 &&
+         tactic.sharers >= 1 && tactic.sharers <= kBf16LinearMaxCluster &&
+         (tactic.sharers & (tactic.sharers - 1)) == 0 &&
+         bf16_linear_token_slice(tactic) * kSwizzleRowBytes % kSwizzlePatternBytes == 0 &&
+         map.weight_stage % kSwizzlePatternBytes == 0 && map.total <= kBlockSmBytes;
 }
 
 constexpr bool bf16_linear_tactics_valid() {

@@ -69,12 +69,13 @@ Bf16LinearChoice choose(const plancap::Target& target, const Bf16LinearArgs& arg
   const Bf16LinearChoice choice = *args.choice;
   SDM_EXPECT(choice.tactic >= 0 && choice.tactic < kNumBf16LinearTactics, kValue, kName, "tactic",
              cat("0..", kNumBf16LinearTactics - 1), choice.tactic);
-  SDM_EXPECT(
-      choice.split_log2 >= 0 && choice.split_log2 <= kBf16LinearMaxSplitLog2 &&
-          bf16_linear_split_fits(shape, choice),
-      kValue, kName, "split_log2",
-      cat("0..", kBf16LinearMaxSplitLog2, " with a depth tile and two tokens for each split"),
-      choice.split_log2);
+  SDM_EXPECT(choice.split_log2 >= 0 && choice.split_log2 <= kBf16LinearMaxSplitLog2 &&
+                 bf16_linear_split_fits(shape, choice),
+             kValue, kName, "split_log2",
+             cat("0..", kBf16LinearMaxSplitLog2,
+                 " with a depth tile and two tokens for each split and at most ",
+                 kBf16LinearMaxCluster, " blocks a cluster"),
+             choice.split_log2);
   return choice;
 }
 

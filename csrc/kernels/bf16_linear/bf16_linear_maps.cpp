@@ -45,7 +45,7 @@ void bf16_linear_encode_maps(EncodeTensorMap encode, Bf16LinearParams& params) {
   encode_matrix(encode, "weight", params.weight_map, params.weight, params.num_rows, params.depth,
                 params.weight_stride, tactic.rows);
   encode_matrix(encode, "x", params.x_map, params.x, params.num_tokens, params.depth,
-                params.x_stride, tactic.tokens);
+                params.x_stride, bf16_linear_token_slice(tactic));
 }
 
 }  // namespace sdm

@@ -12,7 +12,7 @@ struct alignas(128) TensorMapBytes {
 
 struct Bf16LinearParams {
   TensorMapBytes weight_map;  // [N, K] in boxes of [rows, 64]; embeds the address `weight`
-  TensorMapBytes x_map;       // [M, K] in boxes of [tokens, 64]; embeds the address `x`
+  TensorMapBytes x_map;       // [M, K] in boxes of [tokens / sharers, 64]; embeds the address `x`
   const uint16_t* weight;     // [N, K], row stride weight_stride
   const uint16_t* x;          // [M, K], row stride x_stride
   const uint16_t* bias;       // [N], or null

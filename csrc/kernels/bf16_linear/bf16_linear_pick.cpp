@@ -32,14 +32,17 @@ int64_t num_blocks(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
 Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
   const uint32_t splits = 1u << choice.split_log2;
-  return {static_cast<uint32_t>(ceil_div(shape.num_rows, tactic.rows)) * splits,
-          static_cast<uint32_t>(ceil_div(shape.num_tokens, tactic.tokens)), splits};
+  const uint32_t cluster = splits * static_cast<uint32_t>(tactic.sharers);
+  const int64_t cluster_rows = int64_t{tactic.rows} * tactic.sharers;
+  return {static_cast<uint32_t>(ceil_div(shape.num_rows, cluster_rows)) * cluster,
+          static_cast<uint32_t>(ceil_div(shape.num_tokens, tactic.tokens)), cluster};
 }
 
 bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
   const int64_t splits = 1 << choice.split_log2;
-  return splits <= ceil_div(shape.depth, tactic.depth) && 2 * splits <= tactic.tokens;
+  return splits <= ceil_div(shape.depth, tactic.depth) && 2 * splits <= tactic.tokens &&
+         splits * tactic.sharers <= kBf16LinearMaxCluster;
 }
 
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count) {
@@ -56,8 +59,11 @@ Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count) {
 }
 
 std::string bf16_linear_entry(const Bf16LinearTactic& tactic) {
-  return cat("bf16_linear_r", tactic.rows, "_t", tactic.tokens, "_k", tactic.depth, "_s",
-             tactic.stages);
+  std::string name = cat("bf16_linear_r", tactic.rows, "_t", tactic.tokens, "_k", tactic.depth,
+                         "_s", tactic.stages);
+  if (tactic.token_stages != tactic.stages) name += cat("t", tactic.token_stages);
+  if (tactic.sharers != 1) name += cat("_m", tactic.sharers);
+  return name;
 }
 
 }  // namespace sdm

@@ -37,10 +37,11 @@ Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice c
 // wave). K at least 1. Where shapes were measured, the rule's data names a tactic instead.
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count);
 
-// Whether a split has depth and tokens for each of its blocks.
+// Whether a split has depth and tokens for each of its blocks, and its cluster is none too large.
 bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choice);
 
-// The device function of a tactic: "bf16_linear_r64_t8_k128_s6".
+// The device function of a tactic: "bf16_linear_r64_t8_k128_s6". Another number of token stages
+// follows that of the weights ("_s8t4"), and sharers come last ("_m2").
 std::string bf16_linear_entry(const Bf16LinearTactic& tactic);
 
 }  // namespace sdm

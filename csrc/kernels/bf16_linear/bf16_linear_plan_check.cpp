@@ -39,7 +39,9 @@ void check_geometry(const ParamView& view, const Bf16LinearParams& params,
                     const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
   view.expect(bf16_linear_split_fits(shape, choice), "split_log2",
-              "a depth tile and two tokens for each split", cat(choice.split_log2));
+              cat("a depth tile and two tokens for each split and at most ", kBf16LinearMaxCluster,
+                  " blocks a cluster"),
+              cat(choice.split_log2));
   const Bf16LinearParams filled = bf16_linear_fill({}, shape, choice);
   view.range("depth_tiles", params.depth_tiles, filled.depth_tiles, filled.depth_tiles);
   const Bf16LinearGrid grid = bf16_linear_grid(shape, choice);

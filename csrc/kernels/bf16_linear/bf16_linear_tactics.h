@@ -8,24 +8,33 @@ namespace sdm {
 struct Bf16LinearTactic {
   int32_t rows;    // weight rows per block: the matrix unit's M side
   int32_t tokens;  // x rows per block: its N side
-  int32_t depth;   // K columns per stage of the ring
-  int32_t stages;
+  int32_t depth;   // K columns per stage of the rings
+  int32_t stages;  // of the ring of weights
+  int32_t token_stages;
+  int32_t sharers;  // blocks of neighbouring rows, in one cluster, that load a token tile together
 };
 
 // For each token tile the default comes first. Rings of at most 113 KiB let two blocks share an SM,
 // so that the next launch of a chain fills its ring beside this one's; deeper rings hide more
-// latency. The table is pruned: of 18 tactics measured on an H200, those that bring every shape of
-// at most 64 tokens within 2% of its fastest (DESIGN.md), and tiles of 16 and 128 tokens.
+// latency. Sharers read fewer bytes of x from L2, and must go in step and fit one cluster. The
+// table is pruned: of 59 tactics measured on an H200, those that bring every shape of DESIGN.md
+// within 3% of its fastest, and tiles of 16. Indices are part of saved plans: rows are appended.
 inline constexpr Bf16LinearTactic kBf16LinearTactics[] = {
-    Bf16LinearTactic{64, 8, 128, 6},   Bf16LinearTactic{64, 8, 128, 11},
-    Bf16LinearTactic{128, 8, 128, 6},  Bf16LinearTactic{64, 16, 128, 5},
-    Bf16LinearTactic{64, 16, 128, 10}, Bf16LinearTactic{64, 32, 128, 8},
-    Bf16LinearTactic{64, 32, 128, 4},  Bf16LinearTactic{64, 64, 128, 6},
-    Bf16LinearTactic{128, 64, 128, 4}, Bf16LinearTactic{64, 128, 64, 8},
+    Bf16LinearTactic{64, 8, 128, 6, 6, 1},    Bf16LinearTactic{64, 8, 128, 11, 11, 1},
+    Bf16LinearTactic{128, 8, 128, 6, 6, 1},   Bf16LinearTactic{64, 16, 128, 5, 5, 1},
+    Bf16LinearTactic{64, 16, 128, 10, 10, 1}, Bf16LinearTactic{64, 32, 128, 8, 8, 1},
+    Bf16LinearTactic{64, 32, 128, 4, 4, 1},   Bf16LinearTactic{64, 64, 128, 6, 6, 1},
+    Bf16LinearTactic{128, 64, 128, 4, 4, 1},  Bf16LinearTactic{64, 128, 64, 8, 8, 1},
+    Bf16LinearTactic{64, 32, 128, 8, 8, 2},   Bf16LinearTactic{64, 32, 128, 5, 4, 2},
+    Bf16LinearTactic{128, 32, 64, 6, 4, 1},   Bf16LinearTactic{64, 64, 128, 7, 7, 1},
+    Bf16LinearTactic{64, 64, 128, 7, 7, 2},   Bf16LinearTactic{64, 64, 128, 6, 6, 4},
+    Bf16LinearTactic{64, 128, 64, 8, 8, 2},
 };
 
-// Up to 2^3 blocks, a cluster, share an output tile's depth: 8 is the portable cluster size. A
-// block finishes at least a pair of tokens, so there are at most tokens / 2 of them.
+// A cluster is the splits of an output tile's depth, for each of the tactic's sharers: at most 8
+// blocks, the portable size. A block finishes at least a pair of tokens, so there are at most
+// tokens / 2 splits.
+inline constexpr int32_t kBf16LinearMaxCluster = 8;
 inline constexpr int32_t kBf16LinearMaxSplitLog2 = 3;
 
 }  // namespace sdm

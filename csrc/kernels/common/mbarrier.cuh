@@ -23,6 +23,21 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// One arrival at a barrier of any block of the cluster, by its cluster-wide address. Relaxed: it
+// reports reads that are complete, and publishes no writes. A release would be a memory barrier for
+// the whole GPU. Only where `active`: a predicate and no branch, which amid queued wgmma would make
+// the compiler run them one by one.
+__device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(uint32_t barrier, bool active) {
+  asm volatile(
+      "{\n"
+      ".reg .pred active;\n"
+      "setp.ne.u32 active, %1, 0;\n"
+      "@active mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];\n"
+      "}" ::"r"(barrier),
+      "r"(static_cast<uint32_t>(active))
+      : "memory");
+}
+
 // One arrival, and `bytes` more that asynchronous copies must deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)

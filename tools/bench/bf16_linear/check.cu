@@ -157,7 +157,9 @@ class Case {
   double worst_ = 0;
 };
 
-std::vector<Problem> problems() {
+std::vector<Problem> problems(bool small) {
+  if (small)
+    return {{{1, 7, 520}, true, 0}, {{33, 200, 1032}, false, 8}, {{129, 130, 520}, true, 0}};
   std::vector<Problem> list;
   const int64_t tokens[] = {1, 2, 7, 8, 9, 15, 17, 31, 33, 63, 65, 100, 127, 128, 129};
   const int64_t rows[] = {1, 7, 64, 65, 130, 200};
@@ -179,10 +181,10 @@ std::vector<Problem> problems() {
 
 }  // namespace
 
-int check(const Kernels& kernels) {
+int check(const Kernels& kernels, bool small) {
   int failures = 0, runs = 0;
   double worst = 0;
-  for (const Problem& problem : problems()) {
+  for (const Problem& problem : problems(small)) {
     Case one(problem, 17 + runs);
     for (const Bf16LinearChoice choice : all_choices(problem.shape)) {
       failures += one.run(kernels, choice);

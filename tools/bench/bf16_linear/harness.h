@@ -69,8 +69,15 @@ std::vector<Bf16LinearChoice> all_choices(const Bf16LinearShape& shape);
 
 std::string describe(const Bf16LinearShape& shape, Bf16LinearChoice choice);
 
-// Both return the number of failures.
-int check(const Kernels& kernels);
+// Rotating weights in measurements: several times the L2.
+inline constexpr size_t kWeightPoolBytes = size_t{384} << 20;
+
+// Both return the number of failures. small: few shapes, for a run under a slow tool.
+int check(const Kernels& kernels, bool small);
 int measure(const Kernels& kernels, const char* json_path);
+
+// Launches one tactic again and again over cold weights, inside a profiler's range.
+int profile(const Kernels& kernels, const Bf16LinearShape& shape, const std::string& entry,
+            int splits, bool pdl);
 
 }  // namespace sdm::bench

@@ -6,7 +6,6 @@
 namespace sdm::bench {
 namespace {
 
-constexpr size_t kWeightPool = size_t{384} << 20;  // bytes: several times the L2
 constexpr int kMinLaunches = 32, kReplays = 9;
 
 // Median microseconds a launch over the replays of one graph.
@@ -18,7 +17,7 @@ double time_graph(const Kernels& kernels, const Bf16LinearOperands& operands,
   cudaGraphExec_t exec;
   CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const size_t weight = static_cast<size_t>(shape.num_rows * shape.depth);
-  const int copies = static_cast<int>(kWeightPool / 2 / weight);
+  const int copies = static_cast<int>(kWeightPoolBytes / 2 / weight);
   const int launches = std::max(copies, kMinLaunches);
   CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   for (int i = 0; i < launches; ++i) {
@@ -78,8 +77,7 @@ class Shape {
     const int32_t early = 1 << 20;
     for (const Bf16LinearChoice choice : all_choices(shape_)) {
       if (!worth_it(shape_, choice)) continue;
-      add(choice, false, {});
-      for (const int32_t lead : {early, 2}) add(choice, true, {lead, 0});
+      for (const bool pdl : {false, true}) add(choice, pdl, {});
     }
     // The fastest of a chain with other overlaps.
     std::vector<Result> chain;
@@ -87,11 +85,10 @@ class Shape {
       if (result.pdl) chain.push_back(result);
     }
     std::sort(chain.begin(), chain.end(), [](auto& a, auto& b) { return a.us < b.us; });
-    if (chain.size() > 4) chain.resize(4);
+    if (chain.size() > 3) chain.resize(3);
     for (const Result& result : chain) {
-      for (const int32_t lead : {early, 4, 2, 0}) {
-        for (const int32_t prefetch : {0, 4, 16}) add(result.choice, true, {lead, prefetch});
-      }
+      for (const int32_t lead : {early, 4}) add(result.choice, true, {lead, 0});
+      add(result.choice, true, {2, 4});
     }
   }
 
@@ -146,7 +143,7 @@ int measure(const Kernels& kernels, const char* json_path) {
   const int64_t weights[][2] = {{1024, 2048}, {2048, 2048}, {2560, 2560},
                                 {2112, 7168}, {8192, 2048}, {4096, 4096},
                                 {6144, 4096}, {4096, 7168}, {11008, 4096}};
-  Buffer<uint16_t> pool(kWeightPool / 2), x(128 * 7168), y(2 * 128 * 11008), bias(11008);
+  Buffer<uint16_t> pool(kWeightPoolBytes / 2), x(128 * 7168), y(2 * 128 * 11008), bias(11008);
   fill_random(pool, 1);
   fill_random(x, 2);
   fill_random(bias, 3);

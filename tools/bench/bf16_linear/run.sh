@@ -13,14 +13,14 @@ flags="-O3 -std=c++20 -Icsrc -DSDM_WITH_CUDA -gencode=arch=compute_90a,code=sm_9
     echo "-cubin -o $build/release/$name.cubin $file"
     echo "-DSDM_BOUNDED_WAIT -cubin -o $build/debug/$name.cubin $file"
   done
-  for name in harness check measure main; do
+  for name in harness check measure profile main; do
     echo "-c -o $build/$name.o tools/bench/bf16_linear/$name.cu"
   done
   for name in pick maps; do
     echo "-c -o $build/$name.o csrc/kernels/bf16_linear/bf16_linear_$name.cpp"
   done
 } | xargs -P "$(nproc)" -I{} sh -c "nvcc $flags {}"
-nvcc $flags -o $build/main $build/{harness,check,measure,main,pick,maps}.o
+nvcc $flags -o $build/main $build/{harness,check,measure,profile,main,pick,maps}.o
 [ -n "${BUILD_ONLY:-}" ] && exit 0
 timeout 240 $build/main check $build/debug
 timeout 120 $build/main check $build/release
