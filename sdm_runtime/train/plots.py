@@ -49,9 +49,9 @@ def plot_recall(
     title = f"Recall over a gap of {gap} (local window {window})"
     right.set(title=title, xlabel="step", ylabel="answers right", ylim=(0, 1.03))
     right.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    for axes in (left, right):
+    for axes, clear in ((left, "upper right"), (right, "center right")):
         _tidy(axes)
-        axes.legend(frameon=False, loc="center right")
+        axes.legend(frameon=False, loc=clear)
     _save(figure, path)
 
 
