@@ -63,6 +63,15 @@ def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
     return ref
 
 
+def operand_refs(operands: dict[str, torch.Tensor]) -> Any:
+    """References to all of them by name, read at once. Raises as :func:`tensor_ref`."""
+    refs = READER.read_all(operands)
+    if refs is None:
+        for name, tensor in operands.items():
+            tensor_ref(name, tensor)
+    return refs
+
+
 def _refuse(name: str, tensor: torch.Tensor) -> NoReturn:
     """Raise what tensor_ref raises for a tensor that cannot be read."""
     if tensor.is_nested or tensor.layout is not torch.strided:

@@ -1,8 +1,8 @@
 // The kernels that work on all chunks of a call at once, before and after the step chain.
-#include <map>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/tensor_reader.h"
 #include "kernels/chunk_gradients/chunk_gradients.h"
 #include "kernels/chunk_prepare/chunk_prepare.h"
 #include "kernels/pair_matrices/pair_matrices.h"
@@ -13,19 +13,16 @@ namespace py = pybind11;
 namespace sdm::bindings {
 namespace {
 
-// Operands by name: a wrong name is a bug of the Python side and fails here.
-using Refs = std::map<std::string, TensorRef>;
-
-ChainRecordRefs chain_refs(const Refs& refs) {
+ChainRecordRefs chain_refs(const Operands& refs) {
   ChainRecordRefs chain{refs.at("beta"), refs.at("pd"),   refs.at("slots"), std::nullopt,
                         refs.at("rec"),  refs.at("bpre"), refs.at("qrec")};
   if (refs.contains("cpe")) chain.cpe = refs.at("cpe");
   return chain;
 }
 
-void run_chunk_prepare(const Refs& refs, const std::optional<Refs>& chain,
-                       const std::optional<Refs>& steps, int64_t chunk_size, int64_t first_step,
-                       bool bf16_weights, uintptr_t stream) {
+void run_chunk_prepare(const Operands& refs, const Operands* chain, const Operands* steps,
+                       int64_t chunk_size, int64_t first_step, bool bf16_weights,
+                       uintptr_t stream) {
   ChunkPrepareArgs args;
   args.k_idx = refs.at("k_idx");
   args.q_idx = refs.at("q_idx");
@@ -44,7 +41,7 @@ void run_chunk_prepare(const Refs& refs, const std::optional<Refs>& chain,
   launch_now(chunk_prepare, args, args.k_idx.device, stream);
 }
 
-void run_pair_matrices(const Refs& refs, int64_t num_writes, uintptr_t stream) {
+void run_pair_matrices(const Operands& refs, int64_t num_writes, uintptr_t stream) {
   PairMatricesArgs args;
   args.events = refs.at("events");
   args.places = refs.at("places");
@@ -54,7 +51,7 @@ void run_pair_matrices(const Refs& refs, int64_t num_writes, uintptr_t stream) {
   launch_now(pair_matrices, args, args.events.device, stream);
 }
 
-void run_chunk_gradients(const Refs& refs, int64_t chunk_size, int64_t first_step,
+void run_chunk_gradients(const Operands& refs, int64_t chunk_size, int64_t first_step,
                          uintptr_t stream) {
   ChunkGradientsArgs args;
   args.events = refs.at("events");
@@ -82,7 +79,7 @@ void run_chunk_gradients(const Refs& refs, int64_t chunk_size, int64_t first_ste
   }
 }
 
-void run_token_gradients(const Refs& refs, int64_t first_step, uintptr_t stream) {
+void run_token_gradients(const Operands& refs, int64_t first_step, uintptr_t stream) {
   TokenGradientsArgs args;
   args.d_u = refs.at("d_u");
   args.innovation = refs.at("innovation");

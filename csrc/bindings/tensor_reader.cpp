@@ -78,6 +78,19 @@ uint64_t extent_bytes(const TensorRef& tensor) {
 
 }  // namespace
 
+const TensorRef* Operands::find(std::string_view name) const {
+  for (const auto& [known, tensor] : list_) {
+    if (known == name) return &tensor;
+  }
+  return nullptr;
+}
+
+const TensorRef& Operands::at(std::string_view name) const {
+  const TensorRef* tensor = find(name);
+  SDM_INTERNAL_CHECK(tensor != nullptr, "no operand '", name, "' was given");
+  return *tensor;
+}
+
 TensorReader::TensorReader(py::object strided, py::dict dtypes)
     : strided_(std::move(strided)), dtypes_(std::move(dtypes)) {}
 
@@ -120,6 +133,16 @@ std::optional<TensorRef> TensorReader::read(py::handle tensor) const {
   // A wrapper (a fake or a distributed tensor) says what it stands for, and has no memory.
   if (ref.data == nullptr && extent > 0) return {};
   return ref;
+}
+
+std::optional<Operands> TensorReader::read_all(const py::dict& tensors) const {
+  Operands operands;
+  for (const auto& [name, tensor] : tensors) {
+    const std::optional<TensorRef> ref = read(tensor);
+    if (!ref) return {};
+    operands.add(name.cast<std::string>(), *ref);
+  }
+  return operands;
 }
 
 }  // namespace sdm::bindings

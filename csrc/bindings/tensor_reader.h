@@ -1,11 +1,30 @@
 // References to torch tensors, read through their Python attributes: a backward makes dozens.
 #pragma once
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "plancap/tensor_ref.h"
 
 namespace sdm::bindings {
+
+// References by name, for kernels that take many.
+class Operands {
+ public:
+  void add(std::string name, const TensorRef& tensor) {
+    list_.emplace_back(std::move(name), tensor);
+  }
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  // Throws kInternal for a name that is not there: names are the Python side's, not a caller's.
+  const TensorRef& at(std::string_view name) const;
+
+ private:
+  const TensorRef* find(std::string_view name) const;
+
+  std::vector<plancap::NamedTensor> list_;
+};
 
 class TensorReader {
  public:
@@ -15,6 +34,9 @@ class TensorReader {
   // Of a torch.Tensor; none unless it is dense, of such a dtype, on the CPU or a CUDA device, with
   // its values in memory as they are read, and its storage holds its elements.
   std::optional<TensorRef> read(pybind11::handle tensor) const;
+
+  // Of tensors by name; none unless each of them can be read.
+  std::optional<Operands> read_all(const pybind11::dict& tensors) const;
 
  private:
   pybind11::object strided_;

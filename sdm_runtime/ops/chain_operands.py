@@ -57,6 +57,7 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
     def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=bank.device)
 
+    dpd, out_eff, out_g = new(3, slices, count * n).unbind(0)
     r = saved.records
     grad_dtype = torch.float32 if call.grad_bank_fp32 else bank.dtype
     return ChainOperands(
@@ -66,7 +67,7 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
         pd=r.pd,
         slots=r.slots,
         d_dv=new(rows, hd),
-        dpd=new(slices, count * n),
+        dpd=dpd,
         d_u=new(count, geometry.chunk, hd),
         x=saved.x,
         snap=saved.snapshot,
@@ -74,8 +75,8 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
         beta=r.beta,
         rec=r.rec,
         bpre=r.bpre,
-        out_eff=new(slices, count * n),
-        out_g=new(slices, count * n),
+        out_eff=out_eff,
+        out_g=out_g,
         gy=new(rows, hd),
         qrec=r.qrec,
         dq=new(slices, count * m),

@@ -16,7 +16,7 @@ from sdm_runtime import _core
 from sdm_runtime.ops.chain_records import ChainRecords
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import Inputs
-from sdm_runtime.tensors import current_stream, tensor_ref
+from sdm_runtime.tensors import current_stream, operand_refs
 
 _KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 
@@ -152,10 +152,6 @@ def token_gradients(
 
 def _launch(kernel: Callable[..., None], operands: dict[str, Tensor], *others: Any) -> None:
     """Run a kernel on the current stream of its operands; a dict among the others holds more."""
-    refs = (_refs(x) if isinstance(x, dict) else x for x in others)
+    more = (operand_refs(x) if isinstance(x, dict) else x for x in others)
     device = next(iter(operands.values())).device
-    kernel(_refs(operands), *refs, current_stream(device))
-
-
-def _refs(operands: dict[str, Tensor]) -> dict[str, Any]:
-    return {name: tensor_ref(name, tensor) for name, tensor in operands.items()}
+    kernel(operand_refs(operands), *more, current_stream(device))
