@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from sdm_runtime import kernels
 from sdm_runtime.chain import StepChain
@@ -10,7 +11,7 @@ from sdm_runtime.chain_template import ChainTemplate
 from sdm_runtime.dispatch import Dispatch, offer_chain, record
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chain_operands import ChainOperands
-from sdm_runtime.ops.gemm_step import choose_gemm, plan_gemm
+from sdm_runtime.ops.gemm_step import GemmChoice, choose_gemm, plan_gemm
 from sdm_runtime.runtime import supports_pdl
 
 _ALIGNMENT = 16  # bytes: what a plan may ask of an address at most
@@ -18,8 +19,37 @@ _MOST_TEMPLATES = 64
 _templates: dict[tuple[object, ...], ChainTemplate] = {}
 
 
-def build_chain(operands: ChainOperands, call: Call) -> StepChain:
-    """The chain gx_gwr -> gx_gemm -> gx_pa2 -> gx_gds over all steps; the dispatch is recorded."""
+class ChainRun(NamedTuple):
+    """A chain that is ready to run, and what it is."""
+
+    chain: StepChain
+    call: Call
+    gemm: GemmChoice
+    pdl: bool
+    plan_us: float
+
+    def run(self) -> None:
+        """Run it, then record the dispatch, while the device works."""
+        self.chain.run()
+        record(
+            Dispatch(
+                op="sdm_write_read.backward",
+                route="chain",
+                backend=self.chain.backend,
+                gemm=self.gemm.name,
+                gemm_reason=self.gemm.reason,
+                gemm_probe_us=self.gemm.probe_us,
+                pdl=self.pdl,
+                geometry=self.call.describe(),
+                launches=self.chain.launches,
+                plan_us=self.plan_us,
+            )
+        )
+        offer_chain(self.chain)
+
+
+def build_chain(operands: ChainOperands, call: Call) -> ChainRun:
+    """The chain gx_gwr -> gx_gemm -> gx_pa2 -> gx_gds over all steps."""
     begin = perf_counter_ns()
     bank = operands.bank
     pdl = supports_pdl(bank.device)
@@ -37,22 +67,7 @@ def build_chain(operands: ChainOperands, call: Call) -> StepChain:
     else:
         chain = template.bind(tensors)
     plan_us = (perf_counter_ns() - begin) / 1e3 - choice.probe_us
-    record(
-        Dispatch(
-            op="sdm_write_read.backward",
-            route="chain",
-            backend=chain.backend,
-            gemm=choice.name,
-            gemm_reason=choice.reason,
-            gemm_probe_us=choice.probe_us,
-            pdl=pdl,
-            geometry=call.describe(),
-            launches=chain.launches,
-            plan_us=plan_us,
-        )
-    )
-    offer_chain(chain)
-    return chain
+    return ChainRun(chain, call, choice, pdl, plan_us)
 
 
 def _keep(key: tuple[object, ...], template: ChainTemplate) -> None:
