@@ -15,7 +15,8 @@ class Beside:
     """Within it, ``stream()`` runs work beside the current stream, which waits for it at the end.
 
     The work begins behind what the current stream has been given before. It must not allocate:
-    memory belongs to the stream that it is allocated on. In a capture it becomes a branch.
+    memory belongs to the stream that it is allocated on. A capture keeps everything in line: the
+    gain of a branch in a graph has not been measured.
 
     Args:
         device: Where; beside nothing but a CUDA device's stream is there another.
@@ -24,7 +25,8 @@ class Beside:
 
     def __init__(self, device: torch.device, *, worthwhile: bool):
         """Choose the stream."""
-        self._side = _side_stream(device) if worthwhile and device.type == "cuda" else None
+        there = worthwhile and device.type == "cuda" and not _capturing(device)
+        self._side = _side_stream(device) if there else None
         self._device = device
 
     def __enter__(self) -> Beside:
@@ -41,6 +43,11 @@ class Beside:
         """The current stream waits for the work."""
         if self._side is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._side)
+
+
+def _capturing(device: torch.device) -> bool:
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
 
 
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
