@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +29,10 @@ def patched_block(plan: PlanModel, ti: int) -> bytes:
         field = plan.field(patch.field)
         assert field is not None  # decoding checked it
         if patch.kind is not PatchKind.POINTER:
-            code = "<i" if patch.kind is PatchKind.INT32 else "<q"
-            struct.pack_into(code, block, field.offset, patch.value(ti))
+            # A value that the field cannot hold is for `verify` to find; here its low bits stand.
+            value = patch.value(ti) % (1 << 8 * field.size)
+            place = slice(field.offset, field.offset + field.size)
+            block[place] = value.to_bytes(field.size, "little")
     return bytes(block)
 
 

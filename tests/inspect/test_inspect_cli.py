@@ -111,6 +111,17 @@ def test_steps_json_holds_the_patched_parameters(files):
     assert run_json("steps", files / "chain")[1][0]["step"] == 4  # without --step: last, first
 
 
+def test_steps_of_a_plan_whose_patch_leaves_its_field(tmp_path):
+    # For `verify` to judge: the launches can still be looked at.
+    wild = tmp_path / "wild"
+    gemm = cases.host_plans()[cases.GEMM]
+    wild.write_bytes(cases.edited_patch(gemm, base=(1 << 40) + 7, highest=1 << 41))
+    status, launches = run_json("steps", wild, "--step", "0")
+    assert (status, launches[0]["patched"]) == (0, {"step": (1 << 40) + 7})
+    assert int.from_bytes(bytes.fromhex(launches[0]["parameters"])[24:28], "little") == 7
+    assert run("verify", wild)[0] == 1
+
+
 @pytest.mark.parametrize("step", ["5", "-1", "4294967296"])
 def test_a_step_that_is_not_there(files, step):
     status, output = run("steps", files / "chain", "--step", step)

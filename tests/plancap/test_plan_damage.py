@@ -7,24 +7,36 @@ import pytest
 import torch
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from plan_cases import ORDER, from_bytes, plan_bytes, reseal, sample_chain
+from plan_cases import (
+    ORDER,
+    SHAPE,
+    forward_operands,
+    forward_plans,
+    from_bytes,
+    plan_bytes,
+    reseal,
+    sample_chain,
+)
 
 from sdm_runtime import Plan, PlanError, StepChain, _core
 
 # Every bit, one bit low and high, and a byte that reads as a letter.
 PATTERNS = (0xFF, 0x01, 0x80, 0x41)
+CHAINS = ("chain", "forward")  # the backward's, and the forward's, whose steps ascend
 
 
 @functools.cache
 def samples() -> dict[str, bytes]:
     chain, _ = sample_chain()
     files = {name: bytes(plan_bytes(plan)) for name, plan in zip(ORDER, chain.plans, strict=True)}
-    files["chain"] = _core.encode_chain([plan._core for plan in chain.plans], chain.steps)
+    files["chain"] = chain.to_bytes()
+    plans = forward_plans(forward_operands())
+    files["forward"] = StepChain(plans, SHAPE.steps, order="ascending").to_bytes()
     return files
 
 
 def decode(name: str, data: bytes) -> None:
-    if name == "chain":
+    if name in CHAINS:
         _core.decode_chain(data)
     else:
         from_bytes(data)
@@ -36,12 +48,12 @@ def refused(name: str, data: bytes) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", [*ORDER, "chain"])
+@pytest.mark.parametrize("name", [*ORDER, *CHAINS])
 def test_the_undamaged_file_is_read(name):
     decode(name, samples()[name])
 
 
-@pytest.mark.parametrize("name", [*ORDER, "chain"])
+@pytest.mark.parametrize("name", [*ORDER, *CHAINS])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_flipped_byte_is_refused(name, pattern):
     data = bytearray(samples()[name])
@@ -51,7 +63,7 @@ def test_every_flipped_byte_is_refused(name, pattern):
         data[i] ^= pattern
 
 
-@pytest.mark.parametrize("name", [*ORDER, "chain"])
+@pytest.mark.parametrize("name", [*ORDER, *CHAINS])
 def test_every_truncation_and_any_padding_is_refused(name):
     data = samples()[name]
     for size in range(len(data)):
@@ -60,7 +72,7 @@ def test_every_truncation_and_any_padding_is_refused(name):
         refused(name, data + bytes(extra))
 
 
-@pytest.mark.parametrize("name", [*ORDER, "chain"])
+@pytest.mark.parametrize("name", [*ORDER, *CHAINS])
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_resealed_garbage_never_leaves_as_anything_but_a_plan_error(name, data):
