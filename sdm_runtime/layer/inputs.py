@@ -62,6 +62,8 @@ def _check_x(args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor) -> None:
         raise ValueError(_message("x", f"[B, T, {args.dim}]", list(x.shape)))
     if x.device != weight.device:
         raise ValueError(_message("x", f"a tensor on {weight.device}", f"one on {x.device}"))
+    if x.device.type not in ("cpu", "cuda"):
+        raise ValueError(_message("x", "a CPU or CUDA tensor", f"one on {x.device}"))
     if torch.is_autocast_enabled(x.device.type):
         if _compute_dtype(x) not in _BANK_DTYPES:
             raise TypeError(_message("autocast", "bfloat16 or float32", _compute_dtype(x)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from sdm_runtime.runtime import supports_pdl
 _ALIGNMENT = 16  # bytes: what a plan may ask of an address at most
 _MOST_TEMPLATES = 64
 _templates: dict[tuple[object, ...], ChainTemplate] = {}
+_lock = threading.Lock()  # of whoever adds or removes one: backwards run on many threads
 
 
 class ChainRun(NamedTuple):
@@ -71,9 +73,10 @@ def build_chain(operands: ChainOperands, call: Call) -> ChainRun:
 
 
 def _keep(key: tuple[object, ...], template: ChainTemplate) -> None:
-    while len(_templates) >= _MOST_TEMPLATES:
-        _templates.pop(next(iter(_templates)), None)
-    _templates[key] = template
+    with _lock:
+        while len(_templates) >= _MOST_TEMPLATES:
+            del _templates[next(iter(_templates))]
+        _templates[key] = template
 
 
 def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> StepChain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,14 @@ from op_cases import Case, call, make_inputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdm_runtime
-from sdm_runtime.ops import backward, backward_terms, chain_operands, chunk_kernels, forward
+from sdm_runtime.ops import (
+    backward,
+    backward_terms,
+    chain_operands,
+    chain_run,
+    chunk_kernels,
+    forward,
+)
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.forward_chain import StepsDone
@@ -154,6 +162,19 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
             backward_terms.input_gradients(operands, saved, geometry, out)
     assert launches == ["sum_planes", "token_gradients", "chunk_gradients"]
     assert sum(calls.count.values()) <= 5, calls.count
+
+
+def test_many_threads_may_have_calls_of_new_kinds(monkeypatch):
+    monkeypatch.setattr(chain_run, "_templates", templates := {})
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            keys = ((thread, kind) for kind in range(20000) for thread in range(4))
+            list(pool.map(lambda key: chain_run._keep(key, None), keys, chunksize=20000))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(templates) == chain_run._MOST_TEMPLATES
 
 
 def test_a_call_of_another_thread_is_its_own():
