@@ -15,6 +15,8 @@ from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.loop import History, Trainer
 
 FORMAT = 1
+_PARTS = {"config", "files", "data_digest", "threads", "step"}
+_PARTS |= {"model", "optimizer", "task", "random", "history"}
 
 
 class CheckpointError(ValueError):
@@ -77,10 +79,18 @@ def load_checkpoint(path: Path) -> Checkpoint:
         CheckpointError: missing, damaged, or of another format.
     """
     _check_intact(path)
-    values = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        values = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # any other archive: torch names no set of errors
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"{path}: not a readable checkpoint ({reason})") from error
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         given = values.get("format") if isinstance(values, dict) else type(values).__name__
         raise CheckpointError(f"{path}: expected checkpoint format {FORMAT}, got {given}")
+    if missing := _PARTS - values.keys():
+        raise CheckpointError(
+            f"{path}: not a readable checkpoint (no {', '.join(sorted(missing))})"
+        )
     return Checkpoint(
         path=path,
         config=RunConfig.from_dict(values.pop("config")),

@@ -102,7 +102,7 @@ def load_corpus(paths: Sequence[Path], validation_fraction: float = 0.1) -> Corp
     instead: its tail is the validation document.
 
     Raises:
-        DataError: a file is missing, a folder, empty or unreadable; or there is no file.
+        DataError: a file is missing, empty, unreadable or no regular file; or there is no file.
         ValueError: ``validation_fraction`` is not in (0, 1).
     """
     if not 0.0 < validation_fraction < 1.0:
@@ -134,6 +134,8 @@ def from_bytes(named: Sequence[tuple[str, bytes]]) -> Documents:
 def _read(path: Path) -> bytes:
     if path.is_dir():
         raise DataError(f"{path}: a folder; give text files")
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: not a regular file (a device or a pipe may never end)")
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import torch
@@ -118,10 +119,13 @@ def train_model(
         data_digest: hash of the data, kept in the checkpoint.
 
     Raises:
+        ConfigError: the folder cannot be written: said before any step.
         Stopped: asked to stop before the end; the checkpoint is written.
         TrainingError: the loss is not finite.
     """
-    keep_last_chain(main := session.world.is_main)
+    if main := session.world.is_main:
+        _claim(session.out)
+    keep_last_chain(main)
     if checkpoint is not None:
         _warn_of_threads(session, checkpoint)
         restore(trainer, checkpoint)
@@ -150,6 +154,17 @@ def new_trainer(
     """Return a trainer of ``build()``, whose initial weights depend on the config's seed alone."""
     torch.manual_seed(config.seed)
     return Trainer(config, build(), task, session.world, capture=session.capture)
+
+
+def _claim(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"out: expected a folder that can be written, got {out} ({error.strerror})"
+        ) from error
 
 
 def _warn_of_threads(session: Session, checkpoint: Checkpoint) -> None:

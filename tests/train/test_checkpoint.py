@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,13 @@ def test_damaged_files(new_small_trainer, tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match="not a readable checkpoint"):
             load_checkpoint(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes.txt", "an archive of something else")
+    with pytest.raises(CheckpointError, match="not a readable checkpoint"):
+        load_checkpoint(path)
+    torch.save({"format": 1, "config": {}, "step": 3}, path)
+    with pytest.raises(CheckpointError, match=r"\(no data_digest, files, history, model, "):
+        load_checkpoint(path)
     torch.save({"format": 99}, path)
     with pytest.raises(CheckpointError, match="expected checkpoint format 1, got 99"):
         load_checkpoint(path)

@@ -213,6 +213,16 @@ def test_folder_that_cannot_be_written(sdm_train, text_files: list[Path]) -> Non
     assert "taken" in done.err
 
 
+def test_folder_that_cannot_be_made_is_said_before_the_first_step(
+    sdm_train, text_files: list[Path], monkeypatch
+) -> None:
+    monkeypatch.setattr(Trainer, "run", lambda *_: pytest.fail("a step was run"))
+    Path("nowhere").symlink_to("missing/folder")
+    done = sdm_train(*SIZES, *text_files, "--out", "nowhere")
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "out: expected a folder that can be written, got nowhere (" in done.err
+
+
 def test_every_option_is_documented(sdm_train) -> None:
     shown = sdm_train("--help").out
     assert shown.count("--") > 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sysconfig
 from pathlib import Path
@@ -83,11 +84,15 @@ def test_bad_files(tmp_path: Path) -> None:
     empty.touch()
     good = tmp_path / "good.txt"
     good.write_text("text")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     for bad, reason in (
         (tmp_path / "missing.txt", "no such file"),
         (empty, "empty"),
         (tmp_path, "a folder"),
         (good / "below", "cannot be read"),
+        (Path("/dev/zero"), "not a regular file"),
+        (pipe, "not a regular file"),
     ):
         with pytest.raises(DataError, match=reason) as caught:
             load_corpus([good, bad])
