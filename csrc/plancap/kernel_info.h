@@ -61,6 +61,8 @@ struct KernelInfo {
   uint64_t layout_hash;
   LibraryCall library = nullptr;  // set: no kernel of ours, and its CUDA plans are library steps
   FinishParams finish = nullptr;  // null: the block is complete as the launcher fills it
+  uint8_t shared_percent =
+      0;  // of shared memory that an SM should offer it; 0: the driver's choice
 };
 
 // FNV-1a (64 bits) over every field's name, type, offset, size and flags, and the block's size: two
@@ -136,6 +138,11 @@ constexpr KernelInfo make_kernel_info(const char* name, std::span<const FieldInf
   static_assert(std::is_trivially_copyable_v<Params> && std::is_standard_layout_v<Params>);
   constexpr auto bytes = static_cast<uint32_t>(sizeof(Params));
   return {name, bytes, fields, host, check, layout_hash(fields, bytes), nullptr, finish};
+}
+
+constexpr KernelInfo with_shared_percent(KernelInfo info, uint8_t percent) {
+  info.shared_percent = percent;
+  return info;
 }
 
 }  // namespace sdm::plancap

@@ -11,6 +11,11 @@
 
 namespace sdm {
 
+// Of an SM's shared memory, the part that every step kernel asks for. Kernels that ask for
+// different parts never share an SM, so that one launched early would wait for the other's last
+// block.
+inline constexpr uint8_t kStepSharedPercent = 58;
+
 // A device function, how to launch it, and what it relies on.
 struct StepGeometry {
   struct Alignment {

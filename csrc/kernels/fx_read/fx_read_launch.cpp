@@ -77,8 +77,9 @@ FxReadParams fill(const FxReadArgs& args, const Sizes& sizes, int32_t step) {
 }  // namespace
 
 const KernelInfo& fx_read_info() {
-  static constexpr KernelInfo info =
-      plancap::make_kernel_info<FxReadParams>(kName, kFields, run_host, check_fx_read_plan);
+  static constexpr KernelInfo info = plancap::with_shared_percent(
+      plancap::make_kernel_info<FxReadParams>(kName, kFields, run_host, check_fx_read_plan),
+      kStepSharedPercent);
   return info;
 }
 

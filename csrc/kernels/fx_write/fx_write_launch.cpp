@@ -87,8 +87,9 @@ std::vector<plancap::Operand> operands(const FxWriteArgs& args, const Sizes& siz
 }  // namespace
 
 const KernelInfo& fx_write_info() {
-  static constexpr KernelInfo info =
-      plancap::make_kernel_info<FxWriteParams>(kName, kFields, run_host, check_fx_write_plan);
+  static constexpr KernelInfo info = plancap::with_shared_percent(
+      plancap::make_kernel_info<FxWriteParams>(kName, kFields, run_host, check_fx_write_plan),
+      kStepSharedPercent);
   return info;
 }
 

@@ -69,8 +69,9 @@ GxGdsParams fill(const GxGdsArgs& args, const Sizes& sizes, int32_t step) {
 }  // namespace
 
 const KernelInfo& gx_gds_info() {
-  static constexpr KernelInfo info =
-      plancap::make_kernel_info<GxGdsParams>(kName, kFields, run_host, check_gx_gds_plan);
+  static constexpr KernelInfo info = plancap::with_shared_percent(
+      plancap::make_kernel_info<GxGdsParams>(kName, kFields, run_host, check_gx_gds_plan),
+      kStepSharedPercent);
   return info;
 }
 

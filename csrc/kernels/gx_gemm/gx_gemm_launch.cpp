@@ -40,8 +40,9 @@ void check(const plancap::Target& target, const GxGemmArgs& args) {
 }  // namespace
 
 const KernelInfo& gx_gemm_info() {
-  static constexpr KernelInfo info =
-      plancap::make_kernel_info<GxGemmParams>(kName, kFields, run_host, check_gx_gemm_plan);
+  static constexpr KernelInfo info = plancap::with_shared_percent(
+      plancap::make_kernel_info<GxGemmParams>(kName, kFields, run_host, check_gx_gemm_plan),
+      kStepSharedPercent);
   return info;
 }
 

@@ -74,8 +74,9 @@ GxGwrParams fill(const GxGwrArgs& args, const Sizes& sizes, int32_t step) {
 }  // namespace
 
 const KernelInfo& gx_gwr_info() {
-  static constexpr KernelInfo info =
-      plancap::make_kernel_info<GxGwrParams>(kName, kFields, run_host, check_gx_gwr_plan);
+  static constexpr KernelInfo info = plancap::with_shared_percent(
+      plancap::make_kernel_info<GxGwrParams>(kName, kFields, run_host, check_gx_gwr_plan),
+      kStepSharedPercent);
   return info;
 }
 

@@ -93,8 +93,9 @@ std::vector<Operand> operands(const GxPa2Args& args, const GxPa2Sizes& sizes) {
 }  // namespace
 
 const KernelInfo& gx_pa2_info() {
-  static constexpr KernelInfo info =
-      plancap::make_kernel_info<GxPa2Params>(kName, kFields, run_host, check_gx_pa2_plan);
+  static constexpr KernelInfo info = plancap::with_shared_percent(
+      plancap::make_kernel_info<GxPa2Params>(kName, kFields, run_host, check_gx_pa2_plan),
+      kStepSharedPercent);
   return info;
 }
 

@@ -61,6 +61,13 @@ void expect_parameters(const DeviceKernel& loaded, const KernelInfo& kernel) {
   }
 }
 
+void set_attribute(const DeviceInfo& device, const DeviceKernel& kernel, CUfunction_attribute which,
+                   uint32_t value) {
+  check(driver().kernel_set_attribute(which, static_cast<int>(value), kernel.kernel, device.device),
+        "cuKernelSetAttribute", "[", kernel.code->name, "] on ", device.name, ": attribute ",
+        int{which}, " = ", value, ": ");
+}
+
 DeviceKernel& load_entry(Cache& cache, const DeviceInfo& device, const std::string& entry,
                          const KernelInfo& kernel) {
   const auto key = std::make_pair(device.index, entry);
@@ -74,6 +81,10 @@ DeviceKernel& load_entry(Cache& cache, const DeviceInfo& device, const std::stri
   expect_parameters(loaded, kernel);
   check(driver().kernel_function(&loaded.function, loaded.kernel), "cuKernelGetFunction", "[",
         entry, "] on ", device.name, ": ");
+  if (kernel.shared_percent != 0) {
+    set_attribute(device, loaded, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                  kernel.shared_percent);
+  }
   loaded.static_shared_bytes =
       static_cast<uint32_t>(kernel_attribute(device, loaded, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
   loaded.max_threads = static_cast<uint32_t>(
@@ -81,13 +92,6 @@ DeviceKernel& load_entry(Cache& cache, const DeviceInfo& device, const std::stri
   loaded.allowed_shared_bytes = static_cast<uint32_t>(
       kernel_attribute(device, loaded, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES));
   return cache.kernels.emplace(key, loaded).first->second;
-}
-
-void set_attribute(const DeviceInfo& device, const DeviceKernel& kernel, CUfunction_attribute which,
-                   uint32_t value) {
-  check(driver().kernel_set_attribute(which, static_cast<int>(value), kernel.kernel, device.device),
-        "cuKernelSetAttribute", "[", kernel.code->name, "] on ", device.name, ": attribute ",
-        int{which}, " = ", value, ": ");
 }
 
 void allow(const DeviceInfo& device, DeviceKernel& kernel, const LaunchConfig& config) {

@@ -17,6 +17,7 @@ DEVICE_CODE = (
     ("wrong_parameters", "gx_gemm", True),
     ("many_registers", "gx_gemm", True),
     ("only_newest", "gx_gemm", True),
+    ("loaded_once", "gx_gemm", True),
 )
 STEPS, P, C, HD = 3, 2, 16, 8
 PTX, MACHINE_CODE = 1, 2

@@ -5,6 +5,8 @@ from forged import STEPS, cuda_plan, fat_binary, gemm_tensors, operands, part
 
 from sdm_runtime import CudaError, PlanError, _core
 
+PREFERRED_SHARED_MEMORY_CARVEOUT = 9  # of CUfunction_attribute
+
 
 def bind(plan, device=0):
     return plan.bind(operands(gemm_tensors(), device))
@@ -87,6 +89,14 @@ def test_the_allowance_of_shared_memory_only_grows(driver):
     driver.log()
     bind(cuda_plan(driver.folder, shared_bytes=60_000))
     assert not driver.log("attribute")
+
+
+def test_a_step_kernel_asks_for_its_share_of_shared_memory_when_it_is_loaded(driver):
+    driver.log()
+    for _ in range(2):
+        bind(cuda_plan(driver.folder, "loaded_once"))
+    asked = [(call["which"], call["value"]) for call in driver.log("attribute")]
+    assert asked == [(PREFERRED_SHARED_MEMORY_CARVEOUT, 58)]
 
 
 def test_a_changed_image_file_is_refused(driver):
