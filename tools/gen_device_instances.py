@@ -37,7 +37,7 @@ PA2_ROWS = [
 ]
 GDS_ROWS = [("bf16", "bf16"), ("bf16", "f32"), ("f32", "f32")]
 BANK_ROWS = [("bf16",), ("f32",)]
-GEMM_TILES = ["8x16", "16x64", "32x64", "64x64", "128x128"]
+GEMM_TILES = ["16x32", "32x64", "64x64", "128x128"]
 GEMM_ANY_TILES = ["8x16", "32x64"]
 
 INSTANCE = """\
@@ -146,11 +146,13 @@ def chunk_instances() -> list[Instance]:
 def instances() -> list[Instance]:
     """Every device function of the step kernels."""
     return [
-        *row_instances("gx_pa2", "GxPa2Params", "kPa2Shape.threads", PA2_ROWS),
-        *row_instances("gx_gds", "GxGdsParams", "kGdsShape.threads", GDS_ROWS),
+        *row_instances("gx_pa2", "GxPa2Params", "kPa2Shape.threads, kPa2Shape.blocks", PA2_ROWS),
+        *row_instances("gx_gds", "GxGdsParams", "kGdsShape.threads, kGdsShape.blocks", GDS_ROWS),
         *row_instances("gx_gwr", "GxGwrParams", "kGwrShape.threads", BANK_ROWS),
         *row_instances("fx_read", "FxReadParams", "kReadShape.threads", BANK_ROWS),
-        *row_instances("fx_write", "FxWriteParams", "kWriteShape.threads", BANK_ROWS),
+        *row_instances(
+            "fx_write", "FxWriteParams", "kWriteShape.threads, kWriteShape.blocks", BANK_ROWS
+        ),
         *gemm_instances(),
         *reduce_instances(),
         *chunk_instances(),

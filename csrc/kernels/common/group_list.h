@@ -1,4 +1,5 @@
-// The list that a warp makes of the groups it owns, in shared memory: one entry for every lane.
+// The list that a warp makes of the groups it owns, in shared memory: an entry for every position
+// of its tile.
 #pragma once
 #include "kernels/common/ordered_math.h"
 

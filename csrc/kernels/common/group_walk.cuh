@@ -14,19 +14,32 @@ __device__ __forceinline__ Record load_record(const Record* from) {
   return {v.x, static_cast<int32_t>(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
 }
 
-// Where a warp's tile is. The grid: x = streams, y = slice groups, z = tiles of the block's warps.
-struct RecordTile {
+// What a warp works on. The grid: x = slice groups, then tiles of a block's warps; y and z =
+// streams, some of which may not exist. So one stream's rows and results are worked on together, a
+// row's slices first.
+struct WalkPlace {
+  int32_t stream;  // of the streams in launch order
+  int32_t slice_group;
   int32_t entries;  // of the chunk
-  int32_t first;    // the tile's first position; at or past `entries`: there is no tile
+  int32_t warp;     // of the block
   int32_t tile;     // positions
+  int32_t first;    // the tile's first position; at or past `entries`: there is no tile
 
-  __device__ __forceinline__ RecordTile(int32_t chunk_entries, int32_t block_warps)
-      : entries(chunk_entries) {
-    tile = tile_positions(entries, static_cast<int32_t>(gridDim.z) * block_warps);
-    const auto warp = static_cast<int32_t>(threadIdx.x) / kLanes;
-    first = (static_cast<int32_t>(blockIdx.z) * block_warps + warp) * tile;
+  __device__ __forceinline__ WalkPlace(int32_t chunk_entries, int32_t slice_groups,
+                                       int32_t block_warps)
+      : stream(static_cast<int32_t>(blockIdx.z * gridDim.y + blockIdx.y)), entries(chunk_entries) {
+    const auto groups = static_cast<uint32_t>(slice_groups);
+    slice_group = static_cast<int32_t>(blockIdx.x % groups);
+    const auto block_tile = static_cast<int32_t>(blockIdx.x / groups);
+    tile = tile_positions(entries, static_cast<int32_t>(gridDim.x / groups) * block_warps);
+    warp = static_cast<int32_t>(threadIdx.x) / kLanes;
+    first = (block_tile * block_warps + warp) * tile;
   }
   __device__ __forceinline__ int32_t block() const { return first / kLanes; }
+  // The warp's own among the lists of a block.
+  __device__ __forceinline__ GroupHead* list(char* lists) const {
+    return reinterpret_cast<GroupHead*>(lists) + warp * tile;
+  }
 };
 
 // Fills the warp's list with the groups it owns, in order, and returns how many there are.
@@ -34,13 +47,13 @@ struct RecordTile {
 // and the number of valid groups before it in the block of 32.
 template <class SnapRow>
 __device__ __forceinline__ int32_t list_groups(GroupHead* list, const Record* records,
-                                               const RecordTile& tile, int32_t lane,
+                                               const WalkPlace& place, int32_t lane,
                                                const SnapRow& snap_row) {
-  const int32_t position = tile.block() * kLanes + lane;
-  const Record record = position < tile.entries ? load_record(records + position) : Record{};
+  const int32_t position = place.block() * kLanes + lane;
+  const Record record = position < place.entries ? load_record(records + position) : Record{};
   const bool first = record_first(record.word);
   const bool valid = first && !record_invalid(record.word);
-  const bool owned = first && position >= tile.first && position < tile.first + tile.tile;
+  const bool owned = first && position >= place.first && position < place.first + place.tile;
   const uint32_t owners = __ballot_sync(kFullWarp, owned);
   const uint32_t groups = __ballot_sync(kFullWarp, valid);
   const uint32_t before = (1u << lane) - 1;

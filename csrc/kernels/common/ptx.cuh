@@ -24,6 +24,12 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   }
 }
 
+// 16 bytes through L1, for what many threads of an SM read.
+__device__ __forceinline__ void copy_async_cached(void* shared, const void* global) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+
 // Copies since the last commit become one group; groups of a thread complete in order.
 __device__ __forceinline__ void copy_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -70,6 +76,15 @@ __device__ __forceinline__ uint8_t load_l2(const uint8_t* from) {
 __device__ __forceinline__ int32_t load_now(const int32_t* from) {
   int32_t v;
   asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint4 load_now(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
   return v;
 }
 

@@ -59,6 +59,23 @@ __device__ __forceinline__ RawBits<kBytes> read_bits(const void* from) {
   return bits;
 }
 
+// From global memory through L1, started where it is written.
+template <int kBytes>
+__device__ __forceinline__ RawBits<kBytes> read_bits_now(const char* from) {
+  if constexpr (kBytes < 16) {
+    return read_bits<kBytes>(from);
+  } else {
+    RawBits<kBytes> bits;
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      const uint4 v = ptx::load_now(reinterpret_cast<const uint4*>(from) + i);
+      bits.word[4 * i] = v.x, bits.word[4 * i + 1] = v.y;
+      bits.word[4 * i + 2] = v.z, bits.word[4 * i + 3] = v.w;
+    }
+    return bits;
+  }
+}
+
 // Into this thread's place in a ring; there after copy_wait().
 template <int kBytes>
 __device__ __forceinline__ void fetch_bits(RawBits<kBytes>* to, const char* from) {
@@ -71,6 +88,16 @@ __device__ __forceinline__ void fetch_bits(RawBits<kBytes>* to, const char* from
     for (int i = 0; i < kBytes / 16; ++i) {
       ptx::copy_async<16>(reinterpret_cast<char*>(to) + 16 * i, from + 16 * i);
     }
+  }
+}
+
+// The same through L1.
+template <int kBytes>
+__device__ __forceinline__ void fetch_bits_cached(RawBits<kBytes>* to, const char* from) {
+  static_assert(kBytes % 16 == 0);
+#pragma unroll
+  for (int i = 0; i < kBytes / 16; ++i) {
+    ptx::copy_async_cached(reinterpret_cast<char*>(to) + 16 * i, from + 16 * i);
   }
 }
 

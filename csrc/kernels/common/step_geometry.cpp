@@ -8,7 +8,9 @@
 namespace sdm {
 namespace {
 
-constexpr int32_t kLongTile = 16;  // positions of a warp where the problem takes several waves
+constexpr int64_t kMostBlocksY = 65535;
+constexpr int32_t kBlocksPerSm = 2;  // of one kernel in one wave: half an SM is the next one's
+constexpr int32_t kLongTile = 8;     // positions of a warp where the problem takes several waves
 
 uint32_t piece_align(RowType type, int32_t columns) {
   return std::min<uint32_t>(piece_bytes(type, columns), 16);
@@ -60,19 +62,28 @@ std::string entry_name(const char* kernel, std::initializer_list<RowType> types,
   return cat(name, "_c", columns);
 }
 
-plancap::Dim3 record_grid(const RecordLaunch& launch, int sm_count) {
+RecordGrid record_grid(const RecordLaunch& launch, int sm_count) {
   const TeamLayout layout = team_layout(launch.hd, held_columns(launch.columns));
   const int64_t per_tile = int64_t{layout.slice_groups} * launch.num_parallel;
   const auto tiles = [&](int32_t tile) {
     const int32_t positions = launch.block_warps * tile;
     return (launch.entries + positions - 1) / positions;
   };
-  const int64_t most = int64_t{launch.blocks_per_sm} * sm_count;
+  const int64_t most = int64_t{kBlocksPerSm} * sm_count;
   int32_t tile = layout.streams_per_warp;
   while (tile < kLanes && per_tile * tiles(tile) > most) tile *= 2;
   if (per_tile * tiles(tile) > most) tile = kLongTile;
-  return {static_cast<uint32_t>(launch.num_parallel), static_cast<uint32_t>(layout.slice_groups),
-          static_cast<uint32_t>(tiles(tile))};
+  const int64_t rows = std::min<int64_t>(launch.num_parallel, kMostBlocksY);
+  return {{static_cast<uint32_t>(layout.slice_groups * tiles(tile)), static_cast<uint32_t>(rows),
+           static_cast<uint32_t>((launch.num_parallel + rows - 1) / rows)},
+          tile};
+}
+
+void use_records(StepGeometry& geometry, const RecordGrid& records, WalkShape shape,
+                 uint32_t ring_bytes) {
+  geometry.config.grid = records.grid;
+  geometry.config.block.x = static_cast<uint32_t>(shape.threads);
+  geometry.config.shared_bytes = ring_bytes + shape.list_bytes(records.tile);
 }
 
 void use_geometry(plancap::Launch& launch, const StepGeometry& geometry, bool pdl) {

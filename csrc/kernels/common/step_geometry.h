@@ -7,6 +7,7 @@
 
 #include "kernels/common/row_bits.h"
 #include "kernels/common/team_layout.h"
+#include "kernels/common/walk_shape.h"
 #include "plancap/sink.h"
 
 namespace sdm {
@@ -51,14 +52,20 @@ std::string entry_name(const char* kernel, std::initializer_list<RowType> types,
 // Columns per thread of the device code that `columns` stands for: the any-code holds 4.
 inline int32_t held_columns(int32_t columns) { return columns == 8 ? 8 : 4; }
 
-// What a kernel that walks sorted records is launched on: x = streams, y = slice groups, z = tiles
-// for blocks of `block_warps` warps; no more than `blocks_per_sm` for every SM if tiles of up to 32
-// positions a warp can bring them down to that.
+// What a kernel that walks sorted records is launched on: x = slice groups and tiles for blocks of
+// `block_warps` warps, y and z = streams (WalkPlace).
 struct RecordLaunch {
-  int32_t hd, columns, num_parallel, entries;
-  int32_t block_warps, blocks_per_sm;
+  int32_t hd, columns, num_parallel, entries, block_warps;
 };
-plancap::Dim3 record_grid(const RecordLaunch& launch, int sm_count);
+struct RecordGrid {
+  plancap::Dim3 grid;
+  int32_t tile;  // positions of a warp, at most
+};
+RecordGrid record_grid(const RecordLaunch& launch, int sm_count);
+
+// Puts such a grid into a geometry, for blocks of `shape` with rings of `ring_bytes`.
+void use_records(StepGeometry& geometry, const RecordGrid& records, WalkShape shape,
+                 uint32_t ring_bytes);
 
 // Puts a geometry into a launch whose operands are filled in.
 void use_geometry(plancap::Launch& launch, const StepGeometry& geometry, bool pdl);

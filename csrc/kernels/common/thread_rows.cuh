@@ -35,11 +35,15 @@ class ThreadRows {
   }
   // Through L1: for rows that many teams of an SM read, and that nothing writes meanwhile.
   __device__ __forceinline__ Raw load_cached(int32_t row) const {
-    return active_ ? read_bits<sizeof(Raw)>(address(row)) : Raw{};
+    return active_ ? read_bits_now<sizeof(Raw)>(address(row)) : Raw{};
   }
   // Into this thread's place in a ring.
   __device__ __forceinline__ void fetch(Raw* to, int32_t row, float /*scale*/) const {
     if (active_) fetch_bits<sizeof(Raw)>(to, address(row));
+  }
+  // The same through L1.
+  __device__ __forceinline__ void fetch_cached(Raw* to, int32_t row) const {
+    if (active_) fetch_bits_cached(to, address(row));
   }
   // The same for a row that may be -1, none: zeros then, and past the slice.
   __device__ __forceinline__ void fetch_or_clear(Raw* to, int32_t row) const {
@@ -95,6 +99,7 @@ class ThreadRows<kAnyRow, kCols> {
   __device__ __forceinline__ void fetch(Raw* to, int32_t row, float scale) const {
     *to = load(row, scale);
   }
+  __device__ __forceinline__ void fetch_cached(Raw* to, int32_t row) const { *to = load(row); }
   __device__ __forceinline__ void fetch_or_clear(Raw* to, int32_t row) const {
     *to = row >= 0 ? load(row) : Raw{};
   }

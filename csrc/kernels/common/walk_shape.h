@@ -7,15 +7,17 @@ namespace sdm {
 
 struct WalkShape {
   int32_t threads;
-  int32_t depth;  // groups of a team in flight; a power of two
+  int32_t depth;   // groups of a team in flight; a power of two
+  int32_t blocks;  // that an SM must have registers for: the kernel's own, and the next one's
 
   SDM_HD constexpr int32_t warps() const { return threads / kLanes; }
   // Bytes of one kind of row's ring: every thread's own piece, `depth` times.
   SDM_HD constexpr uint32_t ring_bytes(RowType type, int columns) const {
     return static_cast<uint32_t>(threads * depth) * piece_bytes(type, columns);
   }
-  SDM_HD constexpr uint32_t list_bytes() const {
-    return static_cast<uint32_t>(threads) * uint32_t{sizeof(GroupHead)};
+  // The warps' lists of groups, for tiles of so many positions.
+  SDM_HD constexpr uint32_t list_bytes(int32_t tile) const {
+    return static_cast<uint32_t>(warps() * tile) * uint32_t{sizeof(GroupHead)};
   }
 };
 

@@ -25,24 +25,26 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   constexpr int32_t kDepth = kShape.depth;
   char* shared = ptx::dynamic_shared();
   const ThreadRing<Raw, kShape.threads> ring(shared);
-  auto* list = reinterpret_cast<GroupHead*>(shared + kListAt) + threadIdx.x / kLanes * kLanes;
 
-  // Place: the block's stream and slices, the warp's tile of positions, the thread's columns.
-  const int64_t chunk = int64_t{params.step} * params.num_parallel + blockIdx.x;
-  const RecordTile tile(params.chunk_size * params.num_writes, kShape.warps());
-  const Record* updates = params.updates + chunk * tile.entries;
-  const Team<kCols> team(params.hd, static_cast<int32_t>(blockIdx.y));
+  // Place: the warp's stream, slices and tile of positions, the thread's columns.
+  const WalkPlace place(params.chunk_size * params.num_writes,
+                        team_layout(params.hd, kCols).slice_groups, kShape.warps());
+  if (place.stream >= params.num_parallel) return;
+  GroupHead* list = place.list(shared + kListAt);
+  const int64_t chunk = int64_t{params.step} * params.num_parallel + place.stream;
+  const Record* updates = params.updates + chunk * place.entries;
+  const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
 
   // The tile's groups, their snapshot rows counted from the block of 32 records. The count is
   // loaded whether it is used or not: no branch delays the load.
   const bool keeps = params.snap != nullptr;
-  const int32_t blocks = (tile.entries + kLanes - 1) / kLanes;
+  const int32_t blocks = (place.entries + kLanes - 1) / kLanes;
   const int32_t* counts = keeps ? params.bpre + chunk * (blocks + 1) : &params.updates->row;
-  const int32_t count = ptx::load_now(counts + (keeps ? min(tile.block(), blocks) : 0));
-  const int64_t first_snap = keeps ? dense_snapshot_row(chunk, tile.entries, count) : 0;
+  const int32_t count = ptx::load_now(counts + (keeps ? min(place.block(), blocks) : 0));
+  const int64_t first_snap = keeps ? dense_snapshot_row(chunk, place.entries, count) : 0;
   const int32_t groups =
-      list_groups(list, updates, tile, team.lane,
+      list_groups(list, updates, place, team.lane,
                   [](const Record&, int32_t groups_before) { return groups_before; });
 
   const ThreadRows<kBank, kCols> bank(params.bank, {params.bank_type}, 0, params.hd, team.columns);
@@ -88,7 +90,7 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
 
     // The entries up to LAST.
     float decay = head.decay;
-    GroupRest<kCols> rest{updates, tile.entries, head.position + 1,
+    GroupRest<kCols> rest{updates, place.entries, head.position + 1,
                           live && !record_last(head.word)};
     rest.add(delta, acc, decay);
 

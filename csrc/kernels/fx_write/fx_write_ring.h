@@ -4,12 +4,12 @@
 
 namespace sdm {
 
-// One ring where gx_pa2 has two, so twice as deep for as many bytes in flight.
-inline constexpr WalkShape kWriteShape{256, 8};
+// One ring where gx_pa2 has three, so twice as deep.
+inline constexpr WalkShape kWriteShape{256, 4, 4};
 
-// In this order: the ring of bank rows, the warps' lists.
-SDM_HD constexpr uint32_t write_shared_bytes(WalkShape shape, RowType bank, int columns) {
-  return shape.ring_bytes(bank, columns) + shape.list_bytes();
+// The ring of bank rows: the warps' lists are behind it.
+SDM_HD constexpr uint32_t write_ring_bytes(WalkShape shape, RowType bank, int columns) {
+  return shape.ring_bytes(bank, columns);
 }
 
 }  // namespace sdm

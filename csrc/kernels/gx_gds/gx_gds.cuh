@@ -21,22 +21,24 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
   using GradRaw = RawPiece<kGrad, kCols>;
   using BankRaw = RawPiece<kBank, kCols>;
   constexpr uint32_t kBankAt = kShape.ring_bytes(kGrad, kCols);
-  constexpr uint32_t kListAt = kBankAt + kShape.ring_bytes(kBank, kCols);
+  constexpr uint32_t kListAt = gds_ring_bytes(kShape, kBank, kGrad, kCols);
   constexpr int32_t kDepth = kShape.depth;
   char* shared = ptx::dynamic_shared();
   const ThreadRing<GradRaw, kShape.threads> grad_ring(shared);
   const ThreadRing<BankRaw, kShape.threads> bank_ring(shared + kBankAt);
-  auto* list = reinterpret_cast<GroupHead*>(shared + kListAt) + threadIdx.x / kLanes * kLanes;
 
-  // Place: the block's stream and slices, the warp's tile of positions, the thread's columns.
-  const int64_t chunk = int64_t{params.step} * params.num_parallel + blockIdx.x;
-  const RecordTile tile(params.chunk_size * params.num_reads, kShape.warps());
-  const Record* records = params.records + chunk * tile.entries;
-  const Team<kCols> team(params.hd, static_cast<int32_t>(blockIdx.y));
+  // Place: the warp's stream, slices and tile of positions, the thread's columns.
+  const WalkPlace place(params.chunk_size * params.num_reads,
+                        team_layout(params.hd, kCols).slice_groups, kShape.warps());
+  if (place.stream >= params.num_parallel) return;
+  GroupHead* list = place.list(shared + kListAt);
+  const int64_t chunk = int64_t{params.step} * params.num_parallel + place.stream;
+  const Record* records = params.records + chunk * place.entries;
+  const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
 
   const int32_t groups =
-      list_groups(list, records, tile, team.lane, [](const Record&, int32_t) { return 0; });
+      list_groups(list, records, place, team.lane, [](const Record&, int32_t) { return 0; });
   const ThreadRows<kGrad, kCols> grad(params.grad, {params.grad_type}, 0, params.hd, team.columns);
   const ThreadRows<kBank, kCols> bank(params.bank, {params.bank_type}, 0, params.hd, team.columns);
   const ThreadRows<kFloats, kCols> gy(params.gy, {RowType::kFloat32}, first_token, params.hd,
@@ -96,7 +98,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
 
     // The entries up to LAST.
     float decay = 0.0f;  // read records have none
-    GroupRest<kCols> rest{records, tile.entries, head.position + 1,
+    GroupRest<kCols> rest{records, place.entries, head.position + 1,
                           live && !record_last(head.word)};
     rest.follow(team, gy, m, acc, decay,
                 [&](const Record& entry, float other) { write(entry.word, other); });

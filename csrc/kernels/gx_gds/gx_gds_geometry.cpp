@@ -3,12 +3,6 @@
 #include "kernels/gx_gds/gx_gds_ring.h"
 
 namespace sdm {
-namespace {
-
-constexpr int32_t kBlocksPerSm = 2;  // of 8 warps: 64 KiB of rows in flight per SM
-
-}  // namespace
-
 StepGeometry gx_gds_geometry(const plancap::Target& target, const GxGdsParams& params) {
   const RowType bank = params.bank_type, grad = params.grad_type;
   const StoredRows rows[] = {{"grad", params.grad, grad},
@@ -19,14 +13,13 @@ StepGeometry gx_gds_geometry(const plancap::Target& target, const GxGdsParams& p
 
   StepGeometry geometry;
   geometry.entry = entry_name("gx_gds", {bank, grad}, columns);
-  geometry.config.grid =
-      record_grid({params.hd, columns, params.num_parallel, params.chunk_size * params.num_reads,
-                   kGdsShape.warps(), kBlocksPerSm},
-                  target.sm_count);
-  geometry.config.block.x = kGdsShape.threads;
-  geometry.config.shared_bytes = columns == 0
-                                     ? gds_shared_bytes(kGdsShape, kAnyRow, kAnyRow, kLaneColumns)
-                                     : gds_shared_bytes(kGdsShape, bank, grad, columns);
+  use_records(geometry,
+              record_grid({params.hd, columns, params.num_parallel,
+                           params.chunk_size * params.num_reads, kGdsShape.warps()},
+                          target.sm_count),
+              kGdsShape,
+              columns == 0 ? gds_ring_bytes(kGdsShape, kAnyRow, kAnyRow, kLaneColumns)
+                           : gds_ring_bytes(kGdsShape, bank, grad, columns));
   geometry.alignments = piece_alignments(rows, columns);
   return geometry;
 }

@@ -4,12 +4,11 @@
 
 namespace sdm {
 
-inline constexpr WalkShape kGdsShape{256, 4};
+inline constexpr WalkShape kGdsShape{256, 2, 4};
 
-// In this order: the rings of grad and bank rows, the warps' lists.
-SDM_HD constexpr uint32_t gds_shared_bytes(WalkShape shape, RowType bank, RowType grad,
-                                           int columns) {
-  return shape.ring_bytes(grad, columns) + shape.ring_bytes(bank, columns) + shape.list_bytes();
+// The rings of grad and bank rows: in this order, the warps' lists behind them.
+SDM_HD constexpr uint32_t gds_ring_bytes(WalkShape shape, RowType bank, RowType grad, int columns) {
+  return shape.ring_bytes(grad, columns) + shape.ring_bytes(bank, columns);
 }
 
 }  // namespace sdm

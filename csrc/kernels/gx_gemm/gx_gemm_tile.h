@@ -19,9 +19,9 @@ struct GemmTile {
 };
 
 inline constexpr GemmTile kGemm8x16{8, 16, 1, 2, 32, 2};
-inline constexpr GemmTile kGemm16x64{16, 64, 2, 4, 32, 2};
+inline constexpr GemmTile kGemm16x32{16, 32, 2, 2, 32, 2};
 inline constexpr GemmTile kGemm32x64{32, 64, 4, 4, 32, 3};
 inline constexpr GemmTile kGemm64x64{64, 64, 8, 4, 32, 3};
-inline constexpr GemmTile kGemm128x128{128, 128, 8, 8, 16, 4};
+inline constexpr GemmTile kGemm128x128{128, 128, 8, 8, 32, 3};
 
 }  // namespace sdm

@@ -7,7 +7,8 @@
 // snap      nothing                   before the wait, ring
 // scales    nothing                   before the wait, ring
 // beta      nothing                   after the wait
-// d_u       gx_gemm                   after the wait, L1 (no SM has read this step's rows before)
+// d_u       gx_gemm                   after the wait, L1 (no SM has read this step's rows before),
+//                                     ring
 // grad      gx_pa2, gx_gds            after the wait, L2, ring
 // bank      gx_pa2                    never (stored only)
 #pragma once
@@ -26,35 +27,41 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   constexpr bool kScaled = is_quantized(kSnap);
   using GradRaw = RawPiece<kGrad, kCols>;
   using SnapRaw = RawPiece<kSnap, kCols>;
+  using TokenRaw = RawPiece<kFloats, kCols>;
   constexpr uint32_t kSnapAt = kShape.ring_bytes(kGrad, kCols);
-  constexpr uint32_t kListAt = kSnapAt + kShape.ring_bytes(kSnap, kCols);
-  constexpr uint32_t kScaleAt = kListAt + kShape.list_bytes();
+  constexpr uint32_t kTokenAt = kSnapAt + kShape.ring_bytes(kSnap, kCols);
+  constexpr uint32_t kScaleAt = kTokenAt + kShape.ring_bytes(kFloats, kCols);
+  constexpr uint32_t kListAt = pa2_ring_bytes(kShape, kSnap, kGrad, kCols);
   constexpr int32_t kDepth = kShape.depth;
   char* shared = ptx::dynamic_shared();
   const ThreadRing<GradRaw, kShape.threads> grad_ring(shared);
   const ThreadRing<SnapRaw, kShape.threads> snap_ring(shared + kSnapAt);
+  const ThreadRing<TokenRaw, kShape.threads> token_ring(shared + kTokenAt);
   const ThreadRing<float, kShape.threads> scale_ring(shared + kScaleAt);
-  auto* list = reinterpret_cast<GroupHead*>(shared + kListAt) + threadIdx.x / kLanes * kLanes;
 
-  // Place: the block's stream and slices, the warp's tile of positions, the thread's columns.
-  const auto stream = static_cast<int32_t>(blockIdx.x);
+  // Place: the warp's stream, slices and tile of positions, the thread's columns. The last stream
+  // comes first: its grad rows are those that gx_gwr read last.
+  const WalkPlace place(params.chunk_size * params.num_writes,
+                        team_layout(params.hd, kCols).slice_groups, kShape.warps());
+  const int32_t stream = params.num_parallel - 1 - place.stream;
+  if (stream < 0) return;
+  GroupHead* list = place.list(shared + kListAt);
   const int64_t chunk = int64_t{params.step} * params.num_parallel + stream;
-  const RecordTile tile(params.chunk_size * params.num_writes, kShape.warps());
-  const Record* records = params.records + chunk * tile.entries;
-  const Team<kCols> team(params.hd, static_cast<int32_t>(blockIdx.y));
+  const Record* records = params.records + chunk * place.entries;
+  const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
 
   // The tile's groups. Dense snapshot rows are counted from the block of 32 records, per-entry
   // ones from the chunk. The count is loaded whether it is used or not: no branch delays the load.
   const bool dense = params.snap_step_rows == 0;
-  const int32_t blocks = (tile.entries + kLanes - 1) / kLanes;
+  const int32_t blocks = (place.entries + kLanes - 1) / kLanes;
   const int32_t* counts = dense ? params.bpre + chunk * (blocks + 1) : &params.records->row;
-  const int32_t count = ptx::load_now(counts + (dense ? min(tile.block(), blocks) : 0));
+  const int32_t count = ptx::load_now(counts + (dense ? min(place.block(), blocks) : 0));
   const int64_t first_snap =
-      dense ? chunk * tile.entries + count
-            : params.step * params.snap_step_rows + int64_t{stream} * tile.entries;
-  const int32_t groups =
-      list_groups(list, records, tile, team.lane, [&](const Record& record, int32_t groups_before) {
+      dense ? chunk * place.entries + count
+            : params.step * params.snap_step_rows + int64_t{stream} * place.entries;
+  const int32_t groups = list_groups(
+      list, records, place, team.lane, [&](const Record& record, int32_t groups_before) {
         return dense ? groups_before
                      : record_token(record.word) * params.num_writes + record_index(record.word);
       });
@@ -77,34 +84,38 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     }
     snap.fetch(snap_ring[slot], row, scale);
   };
-  const auto fetch_grad = [&](int32_t slot, int32_t group) {
-    if (group < groups && list[group].row >= 0) {
-      grad.fetch(grad_ring[slot], list[group].row, 1.0f);
+  const auto fetch_written = [&](int32_t slot, int32_t group) {
+    if (group < groups) {
+      if (list[group].row >= 0) grad.fetch(grad_ring[slot], list[group].row, 1.0f);
+      d_u.fetch_cached(token_ring[slot], record_token(list[group].word));
     }
     ptx::copy_commit();
   };
 
-  // Fill the ring: snapshots before the wait, grad rows after it.
+  // Fill the rings: snapshots before the wait, what the chain writes after it.
   const int32_t streams = team.two_streams ? 2 : 1;
 #pragma unroll 1
   for (int32_t slot = 0; slot < kDepth; ++slot) {
     grad.clear_unused(grad_ring[slot]);
     snap.clear_unused(snap_ring[slot]);
+    d_u.clear_unused(token_ring[slot]);
     fetch_snap(slot, slot * streams + team.stream);
   }
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) fetch_grad(slot, slot * streams + team.stream);
+  for (int32_t slot = 0; slot < kDepth; ++slot) fetch_written(slot, slot * streams + team.stream);
 
   // Where the entries' dots go; a single slice is its own sum and takes its factor here.
   const bool one_slice = num_slices(params.hd) == 1;
   const int64_t plane = team.slice * params.plane_stride + first_token * params.num_writes;
-  const auto write = [&](uint32_t word, float decay, float eff, float gdot) {
-    const int32_t token = record_token(word);
-    const int32_t to = token * params.num_writes + record_index(word);
+  const auto beta = [&](uint32_t word) {
+    return one_slice ? params.beta[first_token + record_token(word)] : 0.0f;
+  };
+  const auto write = [&](uint32_t word, float strength, float decay, float eff, float gdot) {
+    const int32_t to = record_token(word) * params.num_writes + record_index(word);
     if (one_slice) {
-      eff = times(-params.beta[first_token + token], eff);
+      eff = times(-strength, eff);
       gdot = times(decay, gdot);
     }
     const bool padding = record_invalid(word);
@@ -119,12 +130,13 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
 
-    // FIRST: both rows, the chain's first link, the dots <d_u, m> and <g, m>.
+    // FIRST: all three rows, the chain's first link, the dots <d_u, m> and <g, m>.
     float x[kCols], g[kCols], m[kCols], acc[kCols];
-    const auto x_raw = d_u.load_cached(record_token(head.word));
+    const float strength = beta(head.word);
     ptx::copy_wait<kDepth - 1>();
     const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[slot]);
     const auto m_raw = read_bits<sizeof(SnapRaw)>(snap_ring[slot]);
+    const auto x_raw = read_bits<sizeof(TokenRaw)>(token_ring[slot]);
     float scale = 1.0f;
     // Columns past the slice stay zeros whatever the row's scale is: 0 times an infinity is none.
     if constexpr (kScaled) scale = team.columns.count != 0 ? *scale_ring[slot] : 1.0f;
@@ -137,19 +149,20 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
 
     // The slot is read: fetch the group kDepth rounds further on.
     fetch_snap(slot, group + kDepth * streams);
-    fetch_grad(slot, group + kDepth * streams);
+    fetch_written(slot, group + kDepth * streams);
 
     const float own = team_sums<kCols, 2>(dots, team.member);
     const float other = __shfl_xor_sync(kFullWarp, own, 1);
     const float gdot = team.member % 2 == 0 ? other : own;
-    if (live && team.member == 0) write(head.word, head.decay, own, gdot);
+    if (live && team.member == 0) write(head.word, strength, head.decay, own, gdot);
 
     // The entries up to LAST.
     float decay = head.decay;
-    GroupRest<kCols> rest{records, tile.entries, head.position + 1,
+    GroupRest<kCols> rest{records, place.entries, head.position + 1,
                           live && !record_last(head.word)};
-    rest.follow(team, d_u, m, acc, decay,
-                [&](const Record& entry, float eff) { write(entry.word, entry.decay, eff, gdot); });
+    rest.follow(team, d_u, m, acc, decay, [&](const Record& entry, float eff) {
+      write(entry.word, beta(entry.word), entry.decay, eff, gdot);
+    });
 
     // LAST: the grad row advanced, the bank row restored.
     if (live && head.row >= 0) {

@@ -3,12 +3,6 @@
 #include "kernels/gx_pa2/gx_pa2_ring.h"
 
 namespace sdm {
-namespace {
-
-constexpr int32_t kBlocksPerSm = 2;  // of 8 warps: 64 KiB of rows in flight per SM
-
-}  // namespace
-
 StepGeometry gx_pa2_geometry(const plancap::Target& target, const GxPa2Params& params) {
   const RowType bank = params.bank_type, snap = params.snap_type, grad = params.grad_type;
   const StoredRows rows[] = {{"grad", params.grad, grad},
@@ -20,14 +14,13 @@ StepGeometry gx_pa2_geometry(const plancap::Target& target, const GxPa2Params& p
 
   StepGeometry geometry;
   geometry.entry = entry_name("gx_pa2", {bank, snap, grad}, columns);
-  geometry.config.grid =
-      record_grid({params.hd, columns, params.num_parallel, params.chunk_size * params.num_writes,
-                   kPa2Shape.warps(), kBlocksPerSm},
-                  target.sm_count);
-  geometry.config.block.x = kPa2Shape.threads;
-  geometry.config.shared_bytes = columns == 0
-                                     ? pa2_shared_bytes(kPa2Shape, kAnyRow, kAnyRow, kLaneColumns)
-                                     : pa2_shared_bytes(kPa2Shape, snap, grad, columns);
+  use_records(geometry,
+              record_grid({params.hd, columns, params.num_parallel,
+                           params.chunk_size * params.num_writes, kPa2Shape.warps()},
+                          target.sm_count),
+              kPa2Shape,
+              columns == 0 ? pa2_ring_bytes(kPa2Shape, kAnyRow, kAnyRow, kLaneColumns)
+                           : pa2_ring_bytes(kPa2Shape, snap, grad, columns));
   geometry.alignments = piece_alignments(rows, columns);
   return geometry;
 }

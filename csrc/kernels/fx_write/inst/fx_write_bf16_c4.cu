@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kWriteShape.threads)
+extern "C" __global__ void __launch_bounds__(kWriteShape.threads, kWriteShape.blocks)
     fx_write_bf16_c4(const __grid_constant__ FxWriteParams params) {
   fx_write_device<RowType::kBFloat16, 4>(params);
 }

@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kWriteShape.threads)
+extern "C" __global__ void __launch_bounds__(kWriteShape.threads, kWriteShape.blocks)
     fx_write_f32_c4(const __grid_constant__ FxWriteParams params) {
   fx_write_device<RowType::kFloat32, 4>(params);
 }

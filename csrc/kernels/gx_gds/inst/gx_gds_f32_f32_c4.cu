@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kGdsShape.threads)
+extern "C" __global__ void __launch_bounds__(kGdsShape.threads, kGdsShape.blocks)
     gx_gds_f32_f32_c4(const __grid_constant__ GxGdsParams params) {
   gx_gds_device<RowType::kFloat32, RowType::kFloat32, 4>(params);
 }

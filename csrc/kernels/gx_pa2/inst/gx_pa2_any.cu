@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kPa2Shape.threads)
+extern "C" __global__ void __launch_bounds__(kPa2Shape.threads, kPa2Shape.blocks)
     gx_pa2_any(const __grid_constant__ GxPa2Params params) {
   gx_pa2_device<kAnyRow, kAnyRow, kAnyRow, 4>(params);
 }

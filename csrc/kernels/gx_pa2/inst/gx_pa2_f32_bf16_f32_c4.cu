@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kPa2Shape.threads)
+extern "C" __global__ void __launch_bounds__(kPa2Shape.threads, kPa2Shape.blocks)
     gx_pa2_f32_bf16_f32_c4(const __grid_constant__ GxPa2Params params) {
   gx_pa2_device<RowType::kFloat32, RowType::kBFloat16, RowType::kFloat32, 4>(params);
 }

@@ -28,6 +28,7 @@ void copy_async(void* shared, const void* global) {
   ::emulation::check_alignment(global, kBytes);
   ::emulation::copy_later(shared, global, kBytes);
 }
+inline void copy_async_cached(void* shared, const void* global) { copy_async<16>(shared, global); }
 inline void copy_commit() { ::emulation::commit_copies(); }
 template <int kPending>
 void copy_wait() {
@@ -43,6 +44,11 @@ T load_l2(const T* from) {
 }
 
 inline int32_t load_now(const int32_t* from) { return *from; }
+
+inline uint4 load_now(const uint4* from) {
+  ::emulation::check_alignment(from, 16);
+  return *from;
+}
 
 inline uint32_t pack_bf16(float low, float high) {
   return float_to_bf16(low) | uint32_t{float_to_bf16(high)} << 16;
