@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from sdm_runtime.ops.products import product
+
 _BAND = 128  # rows: smaller products run at a lower rate
 
 
@@ -36,7 +38,7 @@ def lower_products(a: Tensor, b: Tensor) -> Tensor:
     out = a.new_empty(count, chunk, chunk)
     b = b.transpose(1, 2)
     for rows in _bands(chunk):
-        torch.bmm(a[:, rows], b[:, :, : rows.stop], out=out[:, rows, : rows.stop])
+        product(a[:, rows], b[:, :, : rows.stop], out=out[:, rows, : rows.stop])
     return out
 
 
@@ -44,7 +46,7 @@ def lower_transposed_product(lower: Tensor, y: Tensor, out: Tensor) -> None:
     """Write lower^T y into out [N, C, hd] for lower-triangular [N, C, C] and y [N, C, hd]."""
     upper = lower.transpose(1, 2)
     for rows in _bands(lower.shape[1]):
-        torch.bmm(upper[:, rows, rows.start :], y[:, rows.start :], out=out[:, rows])
+        product(upper[:, rows, rows.start :], y[:, rows.start :], out=out[:, rows])
 
 
 def _bands(chunk: int) -> Iterator[slice]:

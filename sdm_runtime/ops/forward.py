@@ -19,6 +19,7 @@ from sdm_runtime.ops.event_order import event_order
 from sdm_runtime.ops.forward_chain import StepOperands, StepsDone, run_steps
 from sdm_runtime.ops.forward_store import DropStore, KeepStore, Saved, SegmentResults, Store
 from sdm_runtime.ops.geometry import Geometry, Segment
+from sdm_runtime.ops.products import added_product, product
 from sdm_runtime.ops.staging import Inputs, stage, unstage
 from sdm_runtime.ops.token_step import TokenStep, run_token_step
 from sdm_runtime.runtime import supports_pdl
@@ -77,7 +78,7 @@ def _run_segment(
     a, qk = pair_matrices(chunks, geometry)
     beta = stage(inputs.beta, geometry, segment, torch.float32)
     x = unit_inverse(a, beta)
-    qx = torch.bmm(qk, x)
+    qx = product(qk, x)
 
     # The steps.
     v = stage(inputs.v, geometry, segment, bank.dtype)
@@ -104,7 +105,7 @@ def _run_segment(
 
     # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
     u = operands.residual * beta
-    y = torch.baddbmm(operands.reading, qx, u)
+    y = added_product(operands.reading, qx, u)
     for step, tokens in done.again.items():
         y[step * geometry.streams :][: geometry.streams] = tokens.readings
     unstage(y, readings, geometry, segment)

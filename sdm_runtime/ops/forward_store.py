@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sdm_runtime.ops.chain_records import ChainRecords, allocate_records, segment_records
 from sdm_runtime.ops.geometry import Geometry, Segment
+from sdm_runtime.ops.products import added_product
 from sdm_runtime.ops.quant import SnapshotFormat, encode
 from sdm_runtime.ops.token_step import TokenStep
 
@@ -126,7 +127,7 @@ class KeepStore:
         self._x[chunks] = results.x
         self._qx[chunks] = results.qx
         innovation = self._innovation[chunks]
-        torch.baddbmm(results.residual, results.a, results.delta, alpha=-1, out=innovation)
+        added_product(results.residual, results.a, results.delta, alpha=-1, out=innovation)
         for step, tokens in results.again.items():
             innovation[step * streams : (step + 1) * streams] = tokens.innovation
         if not self._form.exact:

@@ -34,20 +34,24 @@ def _bits(outcome):
     return [outcome.readings, outcome.advanced, *outcome.grads.values()]
 
 
+# One chunk alone: the CPU's library would cut its products among the threads.
+@pytest.mark.parametrize(
+    "sizes", [{}, {"P": 1, "T": 20, "C": 32}, {"P": 1, "T": 17, "C": 32, "hd": 1100}], ids=str
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_repeats_and_thread_counts_give_the_same_bits(dtype):
-    case = CASE.but(dtype=dtype)
+def test_repeats_and_thread_counts_give_the_same_bits(dtype, sizes):
+    case = CASE.but(dtype=dtype, **sizes)
     wanted = _bits(run(case))
     threads = torch.get_num_threads()
     try:
-        for count in (1, 2, 3):
+        for count in (1, 2, 3, 16):
             torch.set_num_threads(count)
             for given, first in zip(_bits(run(case)), wanted, strict=True):
                 assert torch.equal(given, first)
     finally:
         torch.set_num_threads(threads)
     # The control: other chunks order the sums otherwise.
-    other = _bits(run(case.but(C=32)))
+    other = _bits(run(case.but(C=16 if sizes else 32)))
     assert not any(torch.equal(x, y) for x, y in zip(other, wanted, strict=True))
 
 
