@@ -13,15 +13,29 @@ from torch import Tensor
 from sdm_runtime.ops.products import product
 
 _BAND = 128  # rows: smaller products run at a lower rate
+_SOLVED_ALONE = 64  # rows: more of them the CPU's library cuts among many threads, with other bits
 
 
 def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
     """X = (I + diag(beta) A)^-1 for strictly lower A [N, C, C] and beta [N, C, 1], f32."""
+    system = beta * a
     chunk = a.shape[1]
-    eye = torch.eye(chunk, dtype=a.dtype, device=a.device)
-    system = beta * a + eye
+    if a.device.type != "cpu" or chunk <= _SOLVED_ALONE:
+        return _solve(system)
+    x = torch.zeros_like(system)
+    for first in range(0, chunk, _SOLVED_ALONE):
+        rows, above = slice(first, min(first + _SOLVED_ALONE, chunk)), slice(0, first)
+        x[:, rows, rows] = corner = _solve(system[:, rows, rows])
+        if first:
+            left = product(system[:, rows, above], x[:, above, above])
+            x[:, rows, above] = product(corner, left).neg_()
+    return x
+
+
+def _solve(lower: Tensor) -> Tensor:
+    eye = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device)
     x: Tensor = torch.linalg.solve_triangular(
-        system, eye.expand_as(a), upper=False, unitriangular=True
+        lower + eye, eye.expand_as(lower), upper=False, unitriangular=True
     )
     # The kernels and the step views need one contiguous matrix per chunk.
     return x.contiguous()

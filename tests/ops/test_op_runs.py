@@ -34,17 +34,23 @@ def _bits(outcome):
     return [outcome.readings, outcome.advanced, *outcome.grads.values()]
 
 
-# One chunk alone: the CPU's library would cut its products among the threads.
-@pytest.mark.parametrize(
-    "sizes", [{}, {"P": 1, "T": 20, "C": 32}, {"P": 1, "T": 17, "C": 32, "hd": 1100}], ids=str
-)
+# The CPU's library would cut among threads: one chunk's products, and any long chunk's system.
+_SIZES = [
+    {},
+    {"P": 1, "T": 20, "C": 32},
+    {"P": 1, "T": 17, "C": 32, "hd": 1100},
+    {"T": 150, "C": 100},
+]
+
+
+@pytest.mark.parametrize("sizes", _SIZES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_repeats_and_thread_counts_give_the_same_bits(dtype, sizes):
     case = CASE.but(dtype=dtype, **sizes)
     wanted = _bits(run(case))
     threads = torch.get_num_threads()
     try:
-        for count in (1, 2, 3, 16):
+        for count in (1, 2, 3, 16, 64):
             torch.set_num_threads(count)
             for given, first in zip(_bits(run(case)), wanted, strict=True):
                 assert torch.equal(given, first)
