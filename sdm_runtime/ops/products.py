@@ -1,7 +1,8 @@
-"""Batched matrix products whose bits do not depend on the number of CPU threads.
+"""Batched matrix products, a lone one with the same bits on any usual number of CPU threads.
 
 The CPU's library gives every matrix of a batch to one thread, but cuts a single one among them and
-sums the pieces' edges otherwise: a batch of one is taken twice.
+sums the pieces' edges otherwise: a batch of one is taken twice. It has been seen to cut three
+matrices of 260 columns among 16 threads and more, which nothing here prevents.
 """
 
 from __future__ import annotations
