@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from sdm_runtime import _core
-from sdm_runtime.kernel_arguments import flag, optional_ref, refs, wholes
+from sdm_runtime.kernel_arguments import flag, optional_ref, present, refs, wholes
 from sdm_runtime.plans import Plan
 from sdm_runtime.tensors import current_stream
 
@@ -153,6 +153,4 @@ def plan_fx_write(
     bound = _core.plan_fx_write(
         *refs("fx_write", operands), *optional, *sizes, flag("fx_write", "pdl", pdl)
     )
-    extra = {"snap": snap, "bpre": bpre}
-    operands |= {k: x for k, x in extra.items() if x is not None and x.numel() > 0}
-    return Plan._recorded(bound, operands)
+    return Plan._recorded(bound, operands | present(snap=snap, bpre=bpre))

@@ -25,6 +25,11 @@ def optional_ref(kernel: str, name: str, tensor: torch.Tensor | None) -> Any:
     return tensor_ref(f"[{kernel}] {name}", tensor)
 
 
+def present(**optional: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """Those for which :func:`optional_ref` gives a reference, by name."""
+    return {name: x for name, x in optional.items() if x is not None and x.numel() > 0}
+
+
 def whole(kernel: str, name: str, value: SupportsIndex) -> int:
     """A whole number that the core's int64 holds; its range is the launcher's to check.
 
