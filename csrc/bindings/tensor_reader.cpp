@@ -97,7 +97,8 @@ TensorReader::TensorReader(py::object strided, py::dict dtypes)
 std::optional<TensorRef> TensorReader::read(py::handle tensor) const {
   // What it is.
   const Names& name = names();
-  if (!get(tensor, name.is_nested).is(py::bool_(false))) return {};
+  const py::object nested = py::getattr(tensor, name.is_nested, py::none());
+  if (!nested.is(py::bool_(false))) return {};
   if (!get(tensor, name.layout).is(strided_)) return {};
   PyObject* const code = PyDict_GetItem(dtypes_.ptr(), get(tensor, name.dtype).ptr());
   if (code == nullptr) return {};

@@ -31,8 +31,8 @@ class TensorReader {
   // torch.strided, and the core's number of every dtype that a kernel takes.
   TensorReader(pybind11::object strided, pybind11::dict dtypes);
 
-  // Of a torch.Tensor; none unless it is dense, of such a dtype, on the CPU or a CUDA device, with
-  // its values in memory as they are read, and its storage holds its elements.
+  // None unless it is a torch.Tensor, dense, of such a dtype, on the CPU or a CUDA device, with its
+  // values in memory as they are read, and its storage holds its elements.
   std::optional<TensorRef> read(pybind11::handle tensor) const;
 
   // Of tensors by name; none unless each of them can be read.

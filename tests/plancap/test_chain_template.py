@@ -57,6 +57,7 @@ WRONG = [
     ("x", torch.Tensor.double, PlanError, "[gx_gemm] bind x: expected float32"),
     ("rec", lambda t: t.to("meta"), ValueError, "[chain] bind rec: expected a tensor on cpu"),
     ("gy", lambda t: t.to_sparse(), TypeError, "[chain] bind gy: expected a dense tensor"),
+    ("gy", lambda t: t.tolist(), TypeError, "[chain] bind gy: expected a torch.Tensor, got list"),
     ("gy", None, PlanError, "bind gy: expected a tensor, got nothing"),
 ]
 
