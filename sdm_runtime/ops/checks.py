@@ -67,12 +67,12 @@ def check_saveable(memory: Tensor, inputs: Inputs) -> None:
 
 
 def check_backend(memory: Tensor) -> None:
-    """A backward runs kernels: say before the forward if there are none for memory's device."""
-    cuda = backends()["cuda"]
-    if memory.is_cuda and cuda is not True:
+    """Both passes run kernels: say before any work if there are none for memory's device."""
+    cuda = backends()["cuda"] if memory.is_cuda else True
+    if cuda is not True:
         raise CudaError(
-            f"[{_OP}] memory: expected a CPU tensor where a gradient is asked for, since the CUDA "
-            f"kernels cannot run here ({cuda}), got one on {memory.device}"
+            f"[{_OP}] memory: expected a CPU tensor, since the CUDA kernels cannot run here "
+            f"({cuda}), got one on {memory.device}"
         )
 
 

@@ -84,9 +84,10 @@ def sdm_write_read(
             environment variable SDM_CHECK_INDICES=1 also a slot outside its stream (this
             synchronizes the device; without it such a slot is undefined behaviour).
         TypeError: An argument of the wrong type or dtype.
-        RuntimeError: `memory` requires grad and an earlier call's backward on it is to come; in
-            the backward: it is the second, or the bank has been written since the forward.
-        CudaError: A backward would need CUDA kernels that this build or machine does not have.
+        RuntimeError: `memory` requires grad and an earlier call's backward on it is to come; a
+            forked process has lost the threads of its parent; in the backward: it is the second,
+            or the bank has been written since the forward.
+        CudaError: `memory` is on a CUDA device, for which this build or machine has no kernels.
     """
     return _write_read(
         memory,
@@ -104,10 +105,10 @@ def sdm_write_read(
 @untraced  # addresses and version counters mean nothing to a tracer
 def _write_read(memory: Tensor, inputs: Inputs, **options: Any) -> Tensor:
     inputs, call = check_call(memory, inputs, **options)
+    check_backend(memory)
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (memory, *inputs))
     if differentiable:
         check_saveable(memory, inputs)
-        check_backend(memory)
         readings: Tensor = WriteRead.apply(memory, *inputs, call)  # type: ignore[no-untyped-call]
     else:
         with torch.no_grad(), without_autocast(memory.device.type):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from op_cases import Case, call, make_inputs
+
+from sdm_runtime import CudaError
+from sdm_runtime.ops import checks, public
 
 CASE = Case(P=2, T=20, S=8, hd=6, W=3, R=4)
 
@@ -130,3 +135,28 @@ def test_inference_tensors_are_refused_where_a_gradient_is_asked_for():
     with pytest.raises(ValueError, match="inference tensor"):
         call(CASE, inputs)
     assert torch.equal(inputs["memory"], bank)
+
+
+def test_a_device_without_kernels_is_refused(monkeypatch):
+    memory = SimpleNamespace(is_cuda=True, device="cuda:0")  # no such tensor can be made here
+    monkeypatch.setattr(checks, "backends", lambda: {"host": True, "cuda": "a host-only build"})
+    message = r"^\[sdm_write_read\] memory: expected a CPU tensor.*\(a host-only build\).*cuda:0$"
+    with pytest.raises(CudaError, match=message):
+        checks.check_backend(memory)
+    monkeypatch.setattr(checks, "backends", lambda: {"host": True, "cuda": True})
+    checks.check_backend(memory)
+
+
+@pytest.mark.parametrize("saving", [False, True])
+def test_kernels_are_asked_for_before_the_bank_advances(saving, monkeypatch):
+    def refuse(memory):
+        raise CudaError("none here")
+
+    monkeypatch.setattr(public, "check_backend", refuse)
+    inputs = make_inputs(CASE)
+    inputs["v"].requires_grad_(saving)
+    bank, version = inputs["memory"].clone(), inputs["memory"]._version
+    with pytest.raises(CudaError, match="none here"):
+        call(CASE, inputs)
+    assert torch.equal(inputs["memory"], bank)
+    assert inputs["memory"]._version == version
