@@ -44,22 +44,22 @@ class Chain {
   // may run one chain at once (their operands are then shared: that is the caller's race to avoid).
   void run_host() const;
 
-  // The launches of one step alone. Throws a ValueError for a step that the chain has not.
+  // The launches of one step alone. Throws kValue for a step that the chain has not.
   void run_host_step(int64_t ti) const;
 
   // run_host, and when each launch ran.
   std::vector<LaunchTime> run_host_timed() const;
 
  private:
-  std::vector<std::shared_ptr<const BoundPlan>> plans_;
-  // One private copy of each parameter block.
-  using Blocks = std::vector<std::vector<std::byte>>;
+  using Blocks = std::vector<std::vector<std::byte>>;  // a private copy of each parameter block
+
   Blocks copy_params() const;
   template <typename AfterLaunch>
   void launch_step(Blocks& params, int64_t ti, const AfterLaunch& after_launch) const;
   template <typename AfterLaunch>
   void walk_host(const AfterLaunch& after_launch) const;
 
+  std::vector<std::shared_ptr<const BoundPlan>> plans_;
   uint32_t steps_;
   StepOrder order_;
 };

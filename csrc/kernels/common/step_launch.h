@@ -9,10 +9,10 @@
 
 namespace sdm {
 
-// The steps a launch is for. A plan starts at its last step, the first that a chain runs.
+// The steps a launch is for. A plan is recorded at its last step; a chain patches the others in.
 struct StepRange {
-  int32_t first_run;  // the value recorded in the parameter block
-  uint32_t steps;     // 1 for a launch of one step
+  int32_t recorded_step;  // the value recorded in the parameter block
+  uint32_t steps;         // 1 for a launch of one step
   std::vector<plancap::Patch> patches;
 };
 

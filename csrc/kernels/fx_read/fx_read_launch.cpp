@@ -89,7 +89,7 @@ void fx_read(plancap::Sink& sink, const FxReadArgs& args) {
   StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
-  const FxReadParams params = fill(args, sizes, range.first_run);
+  const FxReadParams params = fill(args, sizes, range.recorded_step);
 
   // Describe.
   const int64_t all_steps = sizes.chunks / args.num_parallel;

@@ -1,4 +1,3 @@
-#include "kernels/common/host_rows.h"
 #include "kernels/common/plan_checks.h"
 #include "kernels/fx_read/fx_read.h"
 

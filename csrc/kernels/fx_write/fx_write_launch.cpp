@@ -99,7 +99,7 @@ void fx_write(plancap::Sink& sink, const FxWriteArgs& args) {
   StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
-  const FxWriteParams params = fill(args, sizes, range.first_run);
+  const FxWriteParams params = fill(args, sizes, range.recorded_step);
 
   // Describe.
   plancap::Launch launch;

@@ -81,9 +81,9 @@ void gx_gds(plancap::Sink& sink, const GxGdsArgs& args) {
   StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
-  const GxGdsParams params = fill(args, sizes, range.first_run);
+  const GxGdsParams params = fill(args, sizes, range.recorded_step);
 
-  // Launch.
+  // Describe.
   const int64_t all_steps = sizes.chunks / args.num_parallel;
   plancap::Launch launch;
   launch.kernel = &gx_gds_info();

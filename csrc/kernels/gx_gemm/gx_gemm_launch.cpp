@@ -57,12 +57,12 @@ void gx_gemm(plancap::Sink& sink, const GxGemmArgs& args) {
   params.d_u = static_cast<float*>(args.d_u.data);
   params.x = static_cast<const float*>(args.x.data);
   params.d_dv = static_cast<const float*>(args.d_dv.data);
-  params.step = range.first_run;
+  params.step = range.recorded_step;
   params.num_parallel = static_cast<int32_t>(args.num_parallel);
   params.chunk_size = static_cast<int32_t>(args.d_u.shape[1]);
   params.hd = static_cast<int32_t>(args.d_u.shape[2]);
 
-  // Launch.
+  // Describe.
   const int64_t all_steps = n / args.num_parallel;
   plancap::Launch launch;
   launch.kernel = &gx_gemm_info();

@@ -86,9 +86,9 @@ void gx_gwr(plancap::Sink& sink, const GxGwrArgs& args) {
   StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
-  const GxGwrParams params = fill(args, sizes, range.first_run);
+  const GxGwrParams params = fill(args, sizes, range.recorded_step);
 
-  // Launch.
+  // Describe.
   const int64_t all_steps = sizes.chunks / args.num_parallel;
   plancap::Launch launch;
   launch.kernel = &gx_gwr_info();

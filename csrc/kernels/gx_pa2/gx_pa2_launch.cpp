@@ -105,7 +105,7 @@ void gx_pa2(plancap::Sink& sink, const GxPa2Args& args) {
   StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
-  const GxPa2Params params = fill(args, sizes, range.first_run);
+  const GxPa2Params params = fill(args, sizes, range.recorded_step);
 
   // Describe.
   plancap::Launch launch;

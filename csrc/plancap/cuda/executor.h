@@ -5,10 +5,10 @@
 
 namespace sdm::plancap::cuda {
 
-// Issues every step, last to first, or captures it when the stream is capturing. `blas_handle` is
-// the cublasHandle_t for library steps, already set to this stream; may be null without any.
-// Throws kCuda naming the step, the plan and the kernel of the first launch that fails; what was
-// issued before it stays issued.
+// Issues every step in the chain's order, or captures it when the stream is capturing.
+// `blas_handle` is the cublasHandle_t for library steps, already set to this stream; may be null
+// without any. Throws kCuda naming the step, the plan and the kernel of the first launch that
+// fails; what was issued before it stays issued.
 void run_chain(const Chain& chain, CUstream stream, void* blas_handle);
 
 // Throws kValue when `stream` belongs to another device than the chain.
