@@ -1,4 +1,4 @@
-"""Plan capture and replay for the backward of sparse delta memory layers.
+"""Sparse delta memory layers whose forward and backward are recorded as plans and replayed.
 
 Names resolve on first use, so that importing the package loads neither torch nor the extension:
 the plan inspection tool works on a machine that has neither.
