@@ -21,11 +21,8 @@ _DTYPES = {
     torch.float16: Dtype.FLOAT16,
 }
 
-
-# A reference, or None for a tensor that no kernel takes: then _refuse says why.
-_CODES = {dtype: int(code) for dtype, code in _DTYPES.items()}
-READER = _core.TensorReader(torch.strided, _CODES)
-_read = READER.read
+READER = _core.TensorReader(torch.strided, {dtype: int(code) for dtype, code in _DTYPES.items()})
+_read = READER.read  # a reference, or None for a tensor that no kernel takes: _refuse says why
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,6 @@ from sdm_runtime.plan_records import text
 
 SHAPE = Shape(hd=36, streams=2, chunk=4, writes=3, reads=2, steps=3)
 ORDER = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
-FORWARD_ORDER = ("fx_read", "gx_gemm", "fx_write")
 
 
 def chain_operands(shape: Shape = SHAPE) -> dict[str, torch.Tensor]:
