@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NoReturn
 
 import torch
@@ -23,21 +22,6 @@ _DTYPES = {
 
 READER = _core.TensorReader(torch.strided, {dtype: int(code) for dtype, code in _DTYPES.items()})
 _read = READER.read  # a reference, or None for a tensor that no kernel takes: _refuse says why
-
-
-@lru_cache(maxsize=64)
-def core_device(device: torch.device) -> Any:
-    """The core's name for a torch device.
-
-    Raises:
-        ValueError: The device is neither the CPU nor a CUDA device.
-    """
-    if device.type == "cpu":
-        return _core.Device(cuda=False, index=0)
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return _core.Device(cuda=True, index=index)
-    raise ValueError(f"device: expected cpu or cuda, got {device}")
 
 
 def tensor_ref(name: str, tensor: torch.Tensor) -> Any:

@@ -23,15 +23,13 @@ class Inputs(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """One segment's staged inputs; chunks lead, padding tokens hold zeros."""
+    """What the recurrence reads of one segment; chunks lead, padding tokens hold zeros."""
 
     k: Tensor  # [N, C, W] f32, rounded to the bank's dtype
     q: Tensor  # [N, C, R] f32, rounded to the bank's dtype
     beta: Tensor  # [N, C] f32
     g: Tensor  # [N, C, W] f32
-    k_rows: Tensor  # [N, C, W] int32, absolute bank rows
-    q_rows: Tensor  # [N, C, R] int32
-    valid: Tensor  # [N, C] bool, False for padding
+    q_rows: Tensor  # [N, C, R] int64, absolute bank rows
 
 
 def as_streams(x: Tensor, streams: int) -> Tensor:
@@ -74,26 +72,15 @@ def unstage(x: Tensor, out: Tensor, geometry: Geometry, segment: Segment) -> Non
         out[:, cut:end] = source[:, whole, : end - cut]
 
 
-def valid_tokens(geometry: Geometry, segment: Segment, device: torch.device) -> Tensor:
-    """Which staged tokens are no padding: bool [steps * P, C]."""
-    first, last = segment.first * geometry.chunk, segment.last * geometry.chunk
-    inside = torch.arange(first, last, device=device) < geometry.tokens
-    rows = inside.view(segment.steps, 1, geometry.chunk)
-    return rows.expand(-1, geometry.streams, -1).flatten(0, 1)
-
-
 def stage_chunks(
     inputs: Inputs, geometry: Geometry, segment: Segment, bank_dtype: torch.dtype
 ) -> Chunks:
-    """Stage what the records and log sums need; weights take the bank's precision on entry."""
-    f32, i32 = torch.float32, torch.int32
-    g = stage(inputs.g, geometry, segment, f32)
+    """Stage the inputs but v; weights take the bank's precision on entry."""
+    f32 = torch.float32
     return Chunks(
         k=stage(inputs.k_val, geometry, segment, bank_dtype).to(f32),
         q=stage(inputs.q_val, geometry, segment, bank_dtype).to(f32),
         beta=stage(inputs.beta, geometry, segment, f32).squeeze(-1),
-        g=g.expand(-1, -1, geometry.writes),
-        k_rows=stage(inputs.k_idx, geometry, segment, i32),
-        q_rows=stage(inputs.q_idx, geometry, segment, i32),
-        valid=valid_tokens(geometry, segment, g.device),
+        g=stage(inputs.g, geometry, segment, f32).expand(-1, -1, geometry.writes),
+        q_rows=stage(inputs.q_idx, geometry, segment, torch.int64),
     )

@@ -56,7 +56,7 @@ def run_token_step(
     slot, source = _places(events, geometry)
     group_rows, written = _group_rows(updates)
     rows = bank[group_rows].to(torch.float32)
-    old = bank[chunks.q_rows.long()].to(torch.float32)
+    old = bank[chunks.q_rows].to(torch.float32)
 
     # One more row takes the padding's writes.
     now = torch.cat((rows, rows.new_zeros(p, 1, rows.shape[2])), 1)
