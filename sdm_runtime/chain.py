@@ -43,14 +43,16 @@ class StepChain:
         self._plans = tuple(plans)
         for index, plan in enumerate(self._plans):
             if not isinstance(plan, Plan):
-                raise TypeError(f"plans[{index}]: expected a Plan, got {type(plan).__name__}")
+                raise TypeError(
+                    f"[chain] plans[{index}]: expected a Plan, got {type(plan).__name__}"
+                )
         if not self._plans:
-            raise ValueError("plans: expected at least one plan, got none")
+            raise ValueError("[chain] plans: expected at least one plan, got none")
         self._steps = operator.index(steps)
         if not 1 <= self._steps < 1 << 31:
-            raise ValueError(f"steps: expected 1..2^31-1, got {steps}")
+            raise ValueError(f"[chain] steps: expected 1..2^31-1, got {steps}")
         if order not in ("descending", "ascending"):
-            raise ValueError(f"order: expected 'descending' or 'ascending', got {order!r}")
+            raise ValueError(f"[chain] order: expected 'descending' or 'ascending', got {order!r}")
         self._ascending = order == "ascending"
         self._core: Any = None
         self._operands: Mapping[str, torch.Tensor] | None = None  # else each plan has its own
@@ -104,9 +106,7 @@ class StepChain:
 
     def _require_bound(self) -> Any:
         if self._core is None:
-            for plan in self._plans:
-                plan.require_bound()
-            raise PlanError("chain: not bound")
+            next(plan for plan in self._plans if not plan.bound).require_bound()
         return self._core
 
     def _require_unmoved(self) -> None:
@@ -135,7 +135,7 @@ class StepChain:
         self._require_unmoved()
         if self.backend == "host":
             if stream is not None:
-                raise ValueError("stream: expected None for a host chain, got a stream")
+                raise ValueError("[chain] stream: expected None for a host chain, got a stream")
             core.run(0)
             return
         handle = blas_handle(self.device, stream) if self.has_library_step else 0
@@ -151,7 +151,7 @@ class StepChain:
         core = self._require_bound()
         self._require_unmoved()
         if self.backend != "host":
-            raise ValueError(f"run_step: expected a host chain, got a {self.backend} chain")
+            raise ValueError(f"[chain] run_step: expected a host chain, got a {self.backend} chain")
         core.run_step(operator.index(ti))
 
     def run_timed(self) -> list[tuple[int, int, int]]:
@@ -168,7 +168,9 @@ class StepChain:
         core = self._require_bound()
         self._require_unmoved()
         if self.backend != "host":
-            raise ValueError(f"run_timed: expected a host chain, got a {self.backend} chain")
+            raise ValueError(
+                f"[chain] run_timed: expected a host chain, got a {self.backend} chain"
+            )
         times: list[tuple[int, int, int]] = core.run_timed()
         return times
 
@@ -198,7 +200,9 @@ class StepChain:
         for operands in tensors:
             for tensor in operands.values():
                 return tensor.device
-        raise PlanError("chain: no plan has an operand, so it belongs to no device")
+        raise PlanError(
+            "[chain] device: expected a plan with operands, got none: it belongs to no device"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the chain's plans, step count and order to ``path``; operands are not written."""
@@ -244,7 +248,7 @@ class StepChain:
         if unknown:
             known = ", ".join(sorted(set().union(*names)))
             raise PlanError(
-                f"chain bind: expected one of {known}, got {', '.join(sorted(unknown))}"
+                f"[chain] bind: expected one of {known}, got {', '.join(sorted(unknown))}"
             )
         bound = []
         for plan, wanted in zip(self._plans, names, strict=True):

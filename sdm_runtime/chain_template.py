@@ -16,7 +16,7 @@ class ChainTemplate:
     """
 
     def __init__(self, chain: StepChain):
-        """Keep a bound chain's plans; its tensors are not kept alive, and never run on again."""
+        """Keep the plans of a bound chain, and none of its tensors."""
         self._core = chain._require_bound()
 
     def bind(self, operands: dict[str, torch.Tensor]) -> StepChain:

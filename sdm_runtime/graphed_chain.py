@@ -21,7 +21,7 @@ class GraphedChain:
     def __init__(self, chain: StepChain):
         """Build and instantiate the graph; raises what :meth:`StepChain.graph` says."""
         if chain.backend == "host":
-            raise ValueError("graph: expected a cuda chain, got a host chain")
+            raise ValueError("[chain] graph: expected a cuda chain, got a host chain")
         self._chain = chain
         self._device = chain.device
         self._capture_stream: torch.cuda.Stream | None = None

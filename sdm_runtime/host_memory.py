@@ -36,9 +36,13 @@ def advise_huge_pages(tensor: torch.Tensor, *, collapse: bool = False) -> bool:
         ValueError: ``tensor`` is not on the CPU.
     """
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"tensor: expected a torch.Tensor, got {type(tensor).__name__}")
+        raise TypeError(
+            f"[advise_huge_pages] tensor: expected a torch.Tensor, got {type(tensor).__name__}"
+        )
     if tensor.device.type != "cpu":
-        raise ValueError(f"tensor: expected a tensor on cpu, got {tensor.device}")
+        raise ValueError(
+            f"[advise_huge_pages] tensor: expected a tensor on cpu, got {tensor.device}"
+        )
     if tensor.nbytes < _HUGE_PAGE_BYTES or not sys.platform.startswith("linux"):
         return False
     storage = tensor.untyped_storage()

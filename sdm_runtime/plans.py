@@ -117,7 +117,7 @@ class Plan:
                 if isinstance(tensor, torch.Tensor)
                 else type(tensor).__name__
             )
-            raise TypeError(f"tensor: expected contiguous uint8 [bytes] on cpu, got {given}")
+            raise TypeError(f"[plan] tensor: expected contiguous uint8 [bytes] on cpu, got {given}")
         return cls(_core.Plan.decode(tensor.detach().numpy()))
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -46,7 +46,7 @@ void expect_known(const Chain& chain, std::string_view name) {
       if (reloc.operand == name) return;
     }
   }
-  throw Error(ErrorKind::kPlan, cat("chain bind: no plan has an operand '", name, "'"));
+  throw Error(ErrorKind::kPlan, cat("[chain] bind: no plan has an operand '", name, "'"));
 }
 
 // The chain on other tensors, by operand name; none when a tensor cannot be read.

@@ -81,7 +81,7 @@ def test_memory_that_overlaps_is_refused(template):
 
 
 def test_a_name_of_no_plan_is_refused(template):
-    with pytest.raises(PlanError, match="no plan has an operand 'more'"):
+    with pytest.raises(PlanError, match=r"\[chain\] bind: no plan has an operand 'more'"):
         template.bind(without_kpay() | {"more": torch.zeros(1)})
 
 
