@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from sdm_runtime import qualify
+from sdm_runtime.tensor_words import describe
 
 _WHERE = "[capture_step]"
 
@@ -191,8 +192,7 @@ def _expect_like(index: int, mine: Any, given: Any) -> None:
 
 
 def _describe(tensor: torch.Tensor) -> str:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{dtype} {list(tensor.shape)} on {tensor.device}"
+    return f"{describe(tensor)} on {tensor.device}"
 
 
 def _map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:

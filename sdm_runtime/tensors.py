@@ -8,6 +8,7 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.plan_format import Dtype
+from sdm_runtime.tensor_words import dtype_word, layout_word
 
 _DTYPES = {
     torch.float32: Dtype.FLOAT32,
@@ -55,11 +56,10 @@ def operand_refs(operands: dict[str, torch.Tensor]) -> Any:
 
 def _refuse(name: str, tensor: torch.Tensor) -> NoReturn:
     """Raise what tensor_ref raises for a tensor that cannot be read."""
-    if tensor.is_nested or tensor.layout is not torch.strided:
-        layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+    if layout := layout_word(tensor):
         raise TypeError(f"{name}: expected a dense tensor, got {layout}")
     if tensor.dtype not in _DTYPES:
-        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+        names = ", ".join(map(dtype_word, _DTYPES))
         raise TypeError(f"{name}: expected one of {names}, got {tensor.dtype}")
     if not (tensor.is_cuda or tensor.is_cpu):
         raise ValueError(f"{name}: expected a tensor on cpu or cuda, got one on {tensor.device}")

@@ -18,6 +18,7 @@ from sdm_runtime.inspect.graph_report import GraphReport
 from sdm_runtime.inspect.graph_walk import driver_bindings, walk
 from sdm_runtime.inspect.model import ChainModel
 from sdm_runtime.inspect.timeline import KernelTime, Trace, make_trace
+from sdm_runtime.tensor_words import dtype_word
 
 Chain = StepChain | ChainModel | str | os.PathLike[str]
 
@@ -146,7 +147,7 @@ def bindings(
             bound[name] = {
                 "address": tensor.data_ptr(),
                 "bytes": tensor.numel() * tensor.element_size(),
-                "dtype": str(tensor.dtype).removeprefix("torch."),
+                "dtype": dtype_word(tensor.dtype),
                 "device": str(tensor.device),
             }
     if path is not None:

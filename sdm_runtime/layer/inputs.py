@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.cache import MemoryCache
+from sdm_runtime.tensor_words import layout_word
 
 _BANK_DTYPES = (torch.float32, torch.bfloat16)
 _MAX_ROWS = 2**31 - 2  # the operation numbers rows in int32, and one value sorts behind
@@ -55,8 +56,7 @@ def _check_cache(args: SparseDeltaMemoryArgs, x: Tensor, cache: MemoryCache) -> 
 def _check_x(args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(_message("x", "a tensor", type(x).__name__))
-    if x.is_nested or x.layout != torch.strided:
-        layout = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
+    if layout := layout_word(x):
         raise TypeError(_message("x", "a dense tensor", layout))
     if x.dim() != 3 or x.shape[-1] != args.dim:
         raise ValueError(_message("x", f"[B, T, {args.dim}]", list(x.shape)))

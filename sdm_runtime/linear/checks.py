@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sdm_runtime.tensor_words import describe, layout_word
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -14,10 +16,6 @@ class Rows:
 
     count: int
     stride: int
-
-
-def _describe(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _mistake(argument: str, expected: str, given: str) -> str:
@@ -30,8 +28,7 @@ def check_dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(_mistake(name, "a torch.Tensor", type(tensor).__name__))
-        if tensor.is_nested or tensor.layout != torch.strided:
-            layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        if layout := layout_word(tensor):
             raise TypeError(_mistake(name, "a dense tensor", layout))
 
 
@@ -45,14 +42,14 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
     for name, tensor in given.items():
         if tensor.dtype != torch.bfloat16:
-            raise TypeError(_mistake(name, "a bfloat16 tensor", _describe(tensor)))
+            raise TypeError(_mistake(name, "a bfloat16 tensor", describe(tensor)))
     if weight.ndim != 2:
-        raise ValueError(_mistake("weight", "bfloat16 [N, K]", _describe(weight)))
+        raise ValueError(_mistake("weight", "bfloat16 [N, K]", describe(weight)))
     n, k = weight.shape
     if x.ndim < 1 or x.shape[-1] != k:
-        raise ValueError(_mistake("x", f"bfloat16 [..., {k}]", _describe(x)))
+        raise ValueError(_mistake("x", f"bfloat16 [..., {k}]", describe(x)))
     if bias is not None and bias.shape != (n,):
-        raise ValueError(_mistake("bias", f"bfloat16 [{n}]", _describe(bias)))
+        raise ValueError(_mistake("bias", f"bfloat16 [{n}]", describe(bias)))
     for name, tensor in given.items():
         if tensor.device != x.device:
             raise ValueError(_mistake(name, f"a tensor on {x.device}", f"one on {tensor.device}"))

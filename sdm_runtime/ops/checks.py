@@ -15,6 +15,7 @@ from sdm_runtime.ops.plain_tensors import check_apart, check_plain
 from sdm_runtime.ops.quant import snapshot_format
 from sdm_runtime.ops.staging import Inputs, as_streams
 from sdm_runtime.runtime import backends
+from sdm_runtime.tensor_words import describe
 
 _OP = "sdm_write_read"
 _BANK_DTYPES = (torch.bfloat16, torch.float32)
@@ -84,10 +85,6 @@ def _type(name: str, expected: str, got: str) -> TypeError:
     return TypeError(f"[{_OP}] {name}: expected {expected}, got {got}")
 
 
-def _describe(x: Tensor) -> str:
-    return f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
-
-
 def _check_tensors(memory: Tensor, inputs: Inputs) -> None:
     for name, x in (("memory", memory), *inputs._asdict().items()):
         if not isinstance(x, Tensor):
@@ -99,9 +96,9 @@ def _check_tensors(memory: Tensor, inputs: Inputs) -> None:
             raise _value(name, f"memory's device {memory.device}", str(x.device))
         index = name.endswith("_idx")
         if index and x.dtype not in _INDEX_DTYPES:
-            raise _type(name, "int32 or int64", _describe(x))
+            raise _type(name, "int32 or int64", describe(x))
         if not index and not x.dtype.is_floating_point:
-            raise _type(name, "a floating-point dtype", _describe(x))
+            raise _type(name, "a floating-point dtype", describe(x))
 
 
 def _check_options(
@@ -134,11 +131,11 @@ def _check_flags(**flags: bool) -> None:
 
 def _check_bank(memory: Tensor) -> None:
     if memory.dim() != 2 or not 1 <= memory.shape[1] <= _MAX_HEAD_DIM:
-        raise _value("memory", f"[rows, 1..{_MAX_HEAD_DIM}]", _describe(memory))
+        raise _value("memory", f"[rows, 1..{_MAX_HEAD_DIM}]", describe(memory))
     if memory.dtype not in _BANK_DTYPES:
-        raise _type("memory", "bfloat16 or float32", _describe(memory))
+        raise _type("memory", "bfloat16 or float32", describe(memory))
     if not 1 <= memory.shape[0] <= _MAX_ROWS:
-        raise _value("memory", f"1..{_MAX_ROWS} rows", _describe(memory))
+        raise _value("memory", f"1..{_MAX_ROWS} rows", describe(memory))
     if not memory.is_contiguous():
         raise _value("memory", "a contiguous bank", f"strides {list(memory.stride())}")
 
@@ -157,7 +154,7 @@ def _check_bank_owners(memory: Tensor, slots: int, streams: int, shared_bank: bo
         raise _value(
             "memory",
             f"num_parallel * num_memory_slots = {streams * slots} rows",
-            _describe(memory),
+            describe(memory),
         )
 
 
@@ -165,7 +162,7 @@ def _check_shapes(memory: Tensor, inputs: Inputs, streams: int, chunk_size: int)
     leading = _leading(inputs.k_idx, "k_idx", streams)
     tokens = leading[-1] if len(leading) == 2 else leading[0] // streams
     if tokens < 1:
-        raise _value("k_idx", "at least one token", _describe(inputs.k_idx))
+        raise _value("k_idx", "at least one token", describe(inputs.k_idx))
     if not inputs.q_idx.dim():
         raise _value(
             "q_idx", f"[P, T, .] or [P*T, .] with P = num_parallel = {streams}", "a scalar"
@@ -188,7 +185,7 @@ def _check_shapes(memory: Tensor, inputs: Inputs, streams: int, chunk_size: int)
 def _leading(x: Tensor, name: str, streams: int) -> tuple[int, ...]:
     fits = x.dim() == 3 and x.shape[0] == streams
     if not fits and not (x.dim() == 2 and x.shape[0] % streams == 0):
-        raise _value(name, f"[P, T, .] or [P*T, .] with P = num_parallel = {streams}", _describe(x))
+        raise _value(name, f"[P, T, .] or [P*T, .] with P = num_parallel = {streams}", describe(x))
     return tuple(x.shape[:-1])
 
 
@@ -202,7 +199,7 @@ def _check_shape(name: str, x: Tensor, streams: int, tokens: int, widths: tuple[
         raise _value(
             name,
             f"[{streams}, {tokens}, {last}] or [{streams * tokens}, {last}]",
-            _describe(x),
+            describe(x),
         )
 
 

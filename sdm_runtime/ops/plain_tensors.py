@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from sdm_runtime.tensor_words import layout_word
 from sdm_runtime.tensors import check_memory, extent_bytes
 
 _OP = "sdm_write_read"
@@ -21,8 +22,7 @@ def check_plain(name: str, x: Tensor) -> None:
         TypeError: x is sparse or nested, or wrapped by torch.func.
         ValueError: x has a forward-mode tangent, negates its memory, or has lost it.
     """
-    if x.is_nested or x.layout != torch.strided:
-        layout = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
+    if layout := layout_word(x):
         raise TypeError(f"[{_OP}] {name}: expected a dense tensor, got {layout}")
     if torch._C._functorch.is_functorch_wrapped_tensor(x):
         raise TypeError(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sdm_runtime.ops.chain_records import ChainRecords
 from sdm_runtime.ops.forward_store import Saved
+from sdm_runtime.tensor_words import dtype_word
 
 _NAMES = (*Saved._fields[:-1], *ChainRecords._fields)
 
@@ -23,8 +24,7 @@ class Form(NamedTuple):
 
     def describe(self) -> str:
         """As messages put it."""
-        dtype = str(self.dtype).removeprefix("torch.")
-        return f"{dtype} {list(self.shape)} on {self.device}"
+        return f"{dtype_word(self.dtype)} {list(self.shape)} on {self.device}"
 
 
 def take_apart(saved: Saved) -> tuple[Tensor | None, ...]:
