@@ -16,7 +16,7 @@ def describe(tensor: torch.Tensor) -> str:
 
 
 def layout_word(tensor: torch.Tensor) -> str | None:
-    """The layout of what is not dense, ``"nested"`` or ``"sparse_coo"``; None for a dense tensor."""
+    """The layout of what is not dense, as ``"nested"`` or ``"sparse_coo"``; else None."""
     if tensor.is_nested:
         return "nested"
     if tensor.layout is not torch.strided:
