@@ -23,7 +23,17 @@ _EXPORTS = {
     "last_dispatch": "dispatch",
     "sdm_write_read": "ops",
 }
-_SUBMODULES = ("graphs", "inspect", "instruments", "kernels", "qualify", "train")
+_SUBMODULES = (
+    "dispatch",
+    "graphs",
+    "inspect",
+    "instruments",
+    "kernels",
+    "layer",
+    "linear",
+    "qualify",
+    "train",
+)
 
 __all__ = [*_EXPORTS, *_SUBMODULES]
 

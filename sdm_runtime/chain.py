@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ class StepChain:
         order: ``"descending"`` (the last step runs first) or ``"ascending"``.
 
     Raises:
-        TypeError: An element of ``plans`` is no Plan, or ``steps`` no integer.
+        TypeError: ``plans`` is no sequence of Plans, or ``steps`` no integer.
         ValueError: ``steps`` is less than 1, ``plans`` is empty, or ``order`` is another word.
         PlanError: The plans do not fit each other or ``steps``.
     """
@@ -40,6 +40,9 @@ class StepChain:
 
     def __init__(self, plans: Sequence[Plan], steps: int, *, order: str = "descending"):
         """See the class."""
+        if not isinstance(plans, Iterable):
+            given = type(plans).__name__
+            raise TypeError(f"[chain] plans: expected a sequence of plans, got {given}")
         self._plans = tuple(plans)
         for index, plan in enumerate(self._plans):
             if not isinstance(plan, Plan):

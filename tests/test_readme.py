@@ -15,8 +15,11 @@ from sdm_runtime.train.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-SMALL_TEXT = shlex.split("--steps 2 --length 40 --batch-size 2 --eval-length 50 --device cpu")
-SMALL = [*SMALL_TEXT, *shlex.split("--dim 16 --blocks 2 --memory-blocks 1 --slots 16")]
+SMALL_TEXT = shlex.split("--length 40 --eval-length 50")
+SMALL = [
+    *shlex.split("--steps 2 --batch-size 2 --device cpu"),
+    *shlex.split("--dim 16 --blocks 2 --memory-blocks 1 --slots 16"),
+]
 SMALL += shlex.split("--writes 2 --reads 2 --chunk-size 16")
 
 
@@ -43,16 +46,19 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_example_runs(tmp_path: Path) -> None:
-    (example,) = blocks("python")
+    example, layer = blocks("python")
     assert len([line for line in example.splitlines() if line]) <= 20
     done = run(["-c", example], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("torch.Size([512, 64])")
     assert done.stdout.split()[-1] == "16"
+    done = run(["-c", f"{layer}print(list(y.shape), cache.tokens)"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[1, 44, 128] 300\n"
 
 
 def test_plans_look_as_shown(tmp_path: Path) -> None:
-    (example,) = blocks("python")
+    example, _ = blocks("python")
     keep = "from sdm_runtime.dispatch import keep_last_chain, last_chain\nkeep_last_chain()\n"
     done = run(["-c", f"{keep}{example}last_chain().save('example.chain')"], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -72,6 +78,15 @@ def test_commands_are_known() -> None:
     assert (
         {"make", "sdm-train", "torchrun"} <= found <= {"make", "sdm-train", "sdm-plan", "torchrun"}
     )
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/debugging.md"])
+def test_names_resolve_after_one_import(tmp_path: Path, page: str) -> None:
+    names = sorted(set(re.findall(r"sdm_runtime(?:\.[a-z]\w*)+(?=\()", (ROOT / page).read_text())))
+    assert names
+    for name in names:  # each in a process of its own: another may have loaded its module
+        done = run(["-c", f"import sdm_runtime; {name}"], tmp_path)
+        assert done.returncode == 0, done.stderr
 
 
 def test_make_targets_exist() -> None:
@@ -97,6 +112,8 @@ def test_training_commands_run(tmp_path: Path, monkeypatch) -> None:
         given = words[1:] if "--resume" in options else [*words[1:], *SMALL]
         if not any(word.endswith(".txt") for word in given) and "recall" not in given:
             given += ["book.txt", "notes.txt"]
+        if not {"recall", "--resume"} & set(given):
+            given += SMALL_TEXT
         app(given, standalone_mode=False)
     chain = {"last_backward.chain", "last_backward.html"}
     wanted = {"checkpoint.pt", "report.json", "report.png", *chain}

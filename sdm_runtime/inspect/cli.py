@@ -111,7 +111,9 @@ def verify_command(
     try:
         facts = load_facts(device_images)
         bound = load_bindings(bindings) if bindings else None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        _stop(_unread(error), as_json)
+    except ValueError as error:
         _stop(str(error), as_json)
     found = verify(chain, facts=facts, bindings=bound, device_uuid=device_uuid)
     if as_json:
@@ -150,7 +152,9 @@ def report_command(
     _load(file, as_json)  # its own message for a damaged file
     try:
         write_report(file, output, trace=trace)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        _stop(_unread(error), as_json)
+    except ValueError as error:
         _stop(str(error), as_json)
     if as_json:
         print_json({"report": str(output), "bytes": output.stat().st_size})
@@ -163,6 +167,11 @@ def _load(file: Path, as_json: bool) -> ChainModel:
         _stop(f"{file}: {error}", as_json, reason=error.reason, byte=error.byte)
     except OSError as error:
         _stop(str(error), as_json)
+
+
+def _unread(error: OSError) -> str:
+    """The file and the system's reason, without its number."""
+    return f"{error.filename}: {error.strerror.lower()}" if error.strerror else str(error)
 
 
 def _check_plan(chain: ChainModel, plan: int | None, as_json: bool) -> None:

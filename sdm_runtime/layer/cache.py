@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_ADVANCED = "it was handed to a later call, which advanced its bank in place"
+_ADVANCED = (
+    "it was handed to a later call, which advanced its bank in place: hand a clone() to one of two "
+    "calls that go on from here"
+)
 _RESTORED = (
     "the backward of the training call that returned it has restored the bank to what it was "
-    "before that call"
+    "before that call: take a clone() before the backward to go on from here"
 )
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from sdm_runtime.errors import CudaError
 from sdm_runtime.train import options as opt
 from sdm_runtime.train.checkpoint import CheckpointError
-from sdm_runtime.train.config import DEFAULTS, ConfigError, TaskName
+from sdm_runtime.train.config import DEFAULTS, ConfigError, TaskName, expect_own_settings
 from sdm_runtime.train.data import DataError
 from sdm_runtime.train.distributed import World, joined
 from sdm_runtime.train.loop import TrainingError
@@ -72,8 +72,9 @@ def train(
 ) -> None:
     """Train a small byte-level model with sparse delta memory layers.
 
-    Writes checkpoints, report.json, report.png, last_backward.chain and last_backward.html into
-    --out. Several processes share each batch: torchrun --nproc-per-node 2 -m sdm_runtime.train
+    The folder --out gets checkpoints, report.json, report.png, and the chain of the last backward.
+
+    Several processes share each batch: torchrun --nproc-per-node 2 -m sdm_runtime.train
     """
     given = {
         "steps": steps,
@@ -104,6 +105,7 @@ def train(
     changes = {name: value for name, value in given.items() if value is not None}
     if task not in DEFAULTS:
         raise ConfigError(f"task: expected {' or '.join(DEFAULTS)}, got {task}")
+    expect_own_settings(task, changes)
     if resume and fresh:
         raise ConfigError("fresh: expected without --resume, got both")
     if threads is not None:

@@ -210,6 +210,20 @@ DEFAULTS: dict[TaskName, RunConfig] = {
 }
 """The settings of each task where none are given."""
 
+_ONE_TASKS: dict[str, TaskName] = {
+    "length": "text",
+    "eval_length": "text",
+    "validation_fraction": "text",
+    **{f"recall.{field.name}": "recall" for field in dataclasses.fields(RecallConfig)},
+}
+
+
+def expect_own_settings(task: TaskName, changes: dict[str, Any]) -> None:
+    """Raise ConfigError where a setting of the other task is given: nothing would follow it."""
+    for name in changes:
+        owner = _ONE_TASKS.get(name, task)
+        _expect(owner == task, name.split(".")[-1], f"only with --task {owner}", f"--task {task}")
+
 
 def differences(saved: RunConfig, given: RunConfig) -> list[str]:
     """Return one line for each setting in which two configs differ."""

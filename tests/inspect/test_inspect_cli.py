@@ -174,6 +174,10 @@ def test_verify_options(files, tmp_path):
     assert run("verify", files / "cuda", *options)[0] == 0
     status, output = run("verify", files / "cuda", *options, "--device-uuid", "GPU-00")
     assert (status, "not on GPU-00" in output) == (1, True)
+    status, output = run("verify", files / "chain", "--bindings", tmp_path / "nowhere.json")
+    assert status == 2
+    assert "nowhere.json: no such file or directory" in output.replace("\n", "")
+    assert "Errno" not in output
     bindings.write_text("{}")
     status, output = run("verify", files / "cuda", *options)
     assert (status, "operand 'x' is not bound" in output) == (1, True)

@@ -23,10 +23,6 @@ SIZES = [
     "4",
     "--batch-size",
     "2",
-    "--length",
-    "40",
-    "--eval-length",
-    "50",
     "--eval-every",
     "2",
     "--dim",
@@ -48,6 +44,7 @@ SIZES = [
     "--device",
     "cpu",
 ]
+TEXT_SIZES = [*SIZES, "--length", "40", "--eval-length", "50"]
 
 
 class Outcome(NamedTuple):
@@ -80,7 +77,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def test_a_run_leaves_its_files(sdm_train, text_files: list[Path]) -> None:
-    done = sdm_train(*SIZES, *text_files)
+    done = sdm_train(*TEXT_SIZES, *text_files)
     assert done.status == 0, done.err
     out = Path("runs/text")
     assert {p.name for p in out.iterdir()} == {
@@ -106,11 +103,11 @@ def test_a_run_leaves_its_files(sdm_train, text_files: list[Path]) -> None:
 
 
 def test_resumed_run_equals_an_uninterrupted_one(sdm_train, text_files: list[Path]) -> None:
-    assert sdm_train(*SIZES, *text_files, "--out", "whole").status == 0
-    stopped = sdm_train(*SIZES, *text_files, "--out", "parts", "--stop-after", 3)
+    assert sdm_train(*TEXT_SIZES, *text_files, "--out", "whole").status == 0
+    stopped = sdm_train(*TEXT_SIZES, *text_files, "--out", "parts", "--stop-after", 3)
     assert stopped.status == 130
     assert "stopped at step 3 of 4; continue with --resume" in stopped.err
-    undecided = sdm_train(*SIZES, *text_files, "--out", "parts")
+    undecided = sdm_train(*TEXT_SIZES, *text_files, "--out", "parts")
     assert undecided.status == 2
     assert "parts holds a run at step 3 of 4: continue it with --resume" in undecided.err
     # The files and settings come from the checkpoint.
@@ -119,12 +116,12 @@ def test_resumed_run_equals_an_uninterrupted_one(sdm_train, text_files: list[Pat
     whole, parts = (load_checkpoint(Path(f, "checkpoint.pt")).content for f in ("whole", "parts"))
     for name, value in whole["model"].items():
         assert torch.equal(value, parts["model"][name]), name
-    assert sdm_train(*SIZES, *text_files, "--out", "other", "--seed", 1).status == 0
+    assert sdm_train(*TEXT_SIZES, *text_files, "--out", "other", "--seed", 1).status == 0
     assert losses(Path("other")) != losses(Path("whole"))
 
 
 def test_resume_refuses_what_is_not_the_same_run(sdm_train, text_files: list[Path]) -> None:
-    assert sdm_train(*SIZES, *text_files, "--stop-after", 1).status == 130
+    assert sdm_train(*TEXT_SIZES, *text_files, "--stop-after", 1).status == 130
     other = sdm_train("--resume", "--dim", 32, "--device", "cpu")
     assert other.status == 2
     assert "was written by another config: model.dim: saved 16, given 32" in other.err
@@ -147,7 +144,7 @@ def test_signal_stops_after_the_step(sdm_train, text_files: list[Path], monkeypa
         take_step(self, loss, began, progress)
 
     monkeypatch.setattr(Trainer, "_record", signal_at_2)
-    stopped = sdm_train(*SIZES, *text_files)
+    stopped = sdm_train(*TEXT_SIZES, *text_files)
     assert stopped.status == 130
     assert "stopped at step 2 of 4" in stopped.err
     assert load_checkpoint(Path("runs/text/checkpoint.pt")).step == 2
@@ -155,16 +152,16 @@ def test_signal_stops_after_the_step(sdm_train, text_files: list[Path], monkeypa
 
 
 def test_fresh_starts_over(sdm_train, text_files: list[Path]) -> None:
-    assert sdm_train(*SIZES, *text_files).status == 0
+    assert sdm_train(*TEXT_SIZES, *text_files).status == 0
     first = losses(Path("runs/text"))
-    assert sdm_train(*SIZES, *text_files, "--stop-after", 2, "--seed", 1).status == 130
+    assert sdm_train(*TEXT_SIZES, *text_files, "--stop-after", 2, "--seed", 1).status == 130
     assert not Path("runs/text/report.json").exists()
-    assert sdm_train(*SIZES, *text_files, "--fresh").status == 0
+    assert sdm_train(*TEXT_SIZES, *text_files, "--fresh").status == 0
     assert losses(Path("runs/text")) == first
 
 
 def test_without_memory_there_is_no_chain(sdm_train, text_files: list[Path]) -> None:
-    done = sdm_train(*SIZES, *text_files, "--memory-blocks", "none")
+    done = sdm_train(*TEXT_SIZES, *text_files, "--memory-blocks", "none")
     assert done.status == 0, done.err
     assert not Path("runs/text/last_backward.chain").exists()
     assert "last_backward.chain" not in done.out
@@ -184,6 +181,11 @@ def test_without_memory_there_is_no_chain(sdm_train, text_files: list[Path]) -> 
         (["--capture", "--device", "cpu"], "capture: expected one process on a CUDA device"),
         (["--task", "recall", "a.txt"], "files: expected none for recall, got 1"),
         (["--task", "recall", "--gap", "1"], "gap: expected at least the local window"),
+        (
+            ["--task", "recall", "--length", "9"],
+            "length: expected only with --task text, got --task recall",
+        ),
+        (["--keys", "9"], "keys: expected only with --task recall, got --task text"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -200,15 +202,15 @@ def test_unreadable_checkpoint(sdm_train, text_files: list[Path]) -> None:
     Path("runs/text").mkdir(parents=True)
     Path("runs/text/checkpoint.pt").write_text("not a checkpoint")
     for words in ([], ["--resume"]):
-        done = sdm_train(*SIZES, *text_files, *words)
+        done = sdm_train(*TEXT_SIZES, *text_files, *words)
         assert (done.status, done.err.count("\n")) == (2, 1)
         assert "runs/text/checkpoint.pt: not a readable checkpoint" in done.err
-    assert sdm_train(*SIZES, *text_files, "--fresh").status == 0
+    assert sdm_train(*TEXT_SIZES, *text_files, "--fresh").status == 0
 
 
 def test_folder_that_cannot_be_written(sdm_train, text_files: list[Path]) -> None:
     Path("taken").write_text("a file")
-    done = sdm_train(*SIZES, *text_files, "--out", "taken")
+    done = sdm_train(*TEXT_SIZES, *text_files, "--out", "taken")
     assert (done.status, done.err.count("\n")) == (2, 1)
     assert "taken" in done.err
 
@@ -218,7 +220,7 @@ def test_folder_that_cannot_be_made_is_said_before_the_first_step(
 ) -> None:
     monkeypatch.setattr(Trainer, "run", lambda *_: pytest.fail("a step was run"))
     Path("nowhere").symlink_to("missing/folder")
-    done = sdm_train(*SIZES, *text_files, "--out", "nowhere")
+    done = sdm_train(*TEXT_SIZES, *text_files, "--out", "nowhere")
     assert (done.status, done.err.count("\n")) == (2, 1)
     assert "out: expected a folder that can be written, got nowhere (" in done.err
 
