@@ -54,7 +54,7 @@ namespace {
 }  // namespace
 
 std::string cuda_unavailable() {
-  return "this build is host-only: nvcc was not found when it was built";
+  return "this build is host-only: nvcc was not found when it was built, or SDM_CUDA was OFF";
 }
 
 Target make_target(Device device) {

@@ -57,10 +57,12 @@ class SilentProgress:
 class PlainProgress:
     """One line every ten seconds, and one at the end."""
 
-    def __init__(self, console: Console, steps: int, step: int, history: History) -> None:
-        """Begin at ``step`` of ``steps``."""
+    def __init__(
+        self, console: Console, steps: int, step: int, history: History, unit: str = "byte"
+    ) -> None:
+        """Begin at ``step`` of ``steps``; the loss is shown in bits per ``unit``."""
         self._console, self._steps = console, steps
-        self._pace = _Pace(steps, step, history)
+        self._pace = _Pace(steps, step, history, unit)
         self._last = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -89,8 +91,10 @@ class PlainProgress:
 class LiveProgress:
     """A bar with loss, bits per byte, tokens per second and time left, redrawn in place."""
 
-    def __init__(self, console: Console, steps: int, step: int, history: History) -> None:
-        """Begin at ``step`` of ``steps``."""
+    def __init__(
+        self, console: Console, steps: int, step: int, history: History, unit: str = "byte"
+    ) -> None:
+        """Begin at ``step`` of ``steps``; the loss is shown in bits per ``unit``."""
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as Bar
 
@@ -99,12 +103,12 @@ class LiveProgress:
             MofNCompleteColumn(),
             BarColumn(),
             TextColumn("loss {task.fields[loss]}"),
-            TextColumn("bits/byte {task.fields[bits]}"),
+            TextColumn(f"bits/{unit} {{task.fields[bits]}}"),
             TextColumn("{task.fields[rate]} tokens/s"),
             TextColumn("left {task.fields[left]}"),
             console=console,
         )
-        self._pace = _Pace(steps, step, history)
+        self._pace = _Pace(steps, step, history, unit)
         blank: dict[str, Any] = {"loss": "-", "bits": "-", "rate": "-", "left": "-:--"}
         self._task = self._bar.add_task("", total=steps, completed=step, **blank)
 
@@ -120,11 +124,12 @@ class LiveProgress:
     def update(self, step: int, history: History) -> None:
         """Redraw."""
         shown = self._pace.fields(step, history)
+        bits = shown[self._pace.bits]
         self._bar.update(
             self._task,
             completed=step,
             loss=shown["loss"],
-            bits=shown["bits/byte"],
+            bits=bits,
             rate=shown["tokens/s"],
             left=_clock(float(shown["left_s"])),
         )
@@ -134,16 +139,19 @@ class LiveProgress:
         self._bar.console.print(text, markup=False, highlight=False)
 
 
-def make_progress(console: Console, steps: int, step: int, history: History) -> Progress:
+def make_progress(
+    console: Console, steps: int, step: int, history: History, unit: str = "byte"
+) -> Progress:
     """Return a live bar for a terminal, plain lines for anything else."""
     kind = LiveProgress if console.is_terminal else PlainProgress
-    return kind(console, steps, step, history)
+    return kind(console, steps, step, history, unit)
 
 
 class _Pace:
     """Turns a history into the shown figures; the pace is that of this session alone."""
 
-    def __init__(self, steps: int, step: int, history: History) -> None:
+    def __init__(self, steps: int, step: int, history: History, unit: str) -> None:
+        self.bits = f"bits/{unit}"
         self._steps, self._first = steps, step
         self._tokens, self._seconds = history.tokens, history.seconds
 
@@ -154,7 +162,7 @@ class _Pace:
         left_s = seconds / max(step - self._first, 1) * (self._steps - step)
         return {
             "loss": f"{loss:.3f}",
-            "bits/byte": f"{loss / math.log(2.0):.3f}",
+            self.bits: f"{loss / math.log(2.0):.3f}",
             "tokens/s": f"{(history.tokens - self._tokens) / seconds:,.0f}",
             "left_s": f"{left_s:.0f}",
         }

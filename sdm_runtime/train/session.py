@@ -132,8 +132,9 @@ def train_model(
     steps = trainer.config.steps
     goal = steps if session.stop_after is None else min(steps, session.stop_after)
     path = session.out / f"{name}.pt"
+    unit = "symbol" if trainer.config.task == "recall" else "byte"
     progress = (
-        make_progress(session.console, steps, trainer.step, trainer.history)
+        make_progress(session.console, steps, trainer.step, trainer.history, unit)
         if main
         else SilentProgress()
     )

@@ -238,6 +238,7 @@ def test_recall_trains_both_models(sdm_train) -> None:
     assert "stopped at step 2 of 4" in stopped.err
     done = sdm_train("--task", "recall", "--resume", "--device", "cpu")
     assert done.status == 0, done.err
+    assert "bits/symbol" in done.out
     report = json.loads(Path("runs/recall/report.json").read_text())
     assert set(report["accuracy"]) == {"with_memory", "without_memory"}
     assert {p.name for p in Path("runs/recall").iterdir()} == {

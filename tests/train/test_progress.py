@@ -55,3 +55,13 @@ def test_lines_are_rare_but_the_last_always_comes() -> None:
     assert stream.getvalue().splitlines() == [
         "step 50/50  loss 2.773  bits/byte 4.000  tokens/s 2,000  left 0:00"
     ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_unit_is_the_tasks(terminal: bool) -> None:
+    stream = io.StringIO()
+    progress = make_progress(console_of(stream, terminal=terminal), 1, 0, History(), "symbol")
+    with progress:
+        progress.update(1, history_of(1))
+    assert "bits/symbol 4.000" in stream.getvalue()
+    assert "bits/byte" not in stream.getvalue()
