@@ -61,8 +61,8 @@ struct KernelInfo {
   uint64_t layout_hash;
   LibraryCall library = nullptr;  // set: no kernel of ours, and its CUDA plans are library steps
   FinishParams finish = nullptr;  // null: the block is complete as the launcher fills it
-  uint8_t shared_percent =
-      0;  // of shared memory that an SM should offer it; 0: the driver's choice
+  // Percent of an SM's memory that it should offer as shared memory; 0: the driver's choice.
+  uint8_t shared_percent = 0;
 };
 
 // FNV-1a (64 bits) over every field's name, type, offset, size and flags, and the block's size: two
