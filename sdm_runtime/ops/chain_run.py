@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from time import perf_counter_ns
 from typing import NamedTuple
 
 from sdm_runtime import kernels
 from sdm_runtime.chain import StepChain
-from sdm_runtime.chain_template import ChainTemplate
 from sdm_runtime.dispatch import Dispatch, offer_chain, record
+from sdm_runtime.ops.bound_chains import bound_chain
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chain_operands import ChainOperands
 from sdm_runtime.ops.gemm_step import GemmChoice, choose_gemm, plan_gemm
 from sdm_runtime.runtime import supports_pdl
-
-_ALIGNMENT = 16  # bytes: what a plan may ask of an address at most
-_MOST_TEMPLATES = 64
-_templates: dict[tuple[object, ...], ChainTemplate] = {}
-_lock = threading.Lock()  # of whoever adds or removes one: backwards run on many threads
 
 
 class ChainRun(NamedTuple):
@@ -56,27 +50,13 @@ def build_chain(operands: ChainOperands, call: Call) -> ChainRun:
     bank = operands.bank
     pdl = supports_pdl(bank.device)
     choice = choose_gemm(operands, call.geometry, call.gemm)
-    tensors = operands.of_chain()
-    # All that plans hold but addresses, which a plan for aligned ones takes if they are aligned.
-    key = None
-    if not any(tensor.data_ptr() % _ALIGNMENT for tensor in tensors.values()):
-        key = (call, bank.dtype, bank.device, choice.name, pdl)
-    template = _templates.get(key) if key else None
-    if template is None:
-        chain = _record_plans(operands, call, choice.name, pdl)
-        if key:
-            _keep(key, ChainTemplate(chain))
-    else:
-        chain = template.bind(tensors)
+    chain = bound_chain(
+        ("backward", call, bank.dtype, bank.device, choice.name, pdl),
+        operands.of_chain(),
+        lambda: _record_plans(operands, call, choice.name, pdl),
+    )
     plan_us = (perf_counter_ns() - begin) / 1e3 - choice.probe_us
     return ChainRun(chain, call, choice, pdl, plan_us)
-
-
-def _keep(key: tuple[object, ...], template: ChainTemplate) -> None:
-    with _lock:
-        while len(_templates) >= _MOST_TEMPLATES:
-            del _templates[next(iter(_templates))]
-        _templates[key] = template
 
 
 def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> StepChain:

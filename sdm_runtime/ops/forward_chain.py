@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sdm_runtime import kernels
 from sdm_runtime.chain import StepChain
+from sdm_runtime.ops.bound_chains import bound_chain
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.readback import reads_are_free
 from sdm_runtime.ops.token_step import TokenStep, all_finite
@@ -53,52 +54,88 @@ def run_steps(
     qx [G, C, C] will make the readings of the chunks' own writes.
     """
     begin = perf_counter_ns()
-    steps = segment.steps
-    read, gemm, write = _plan_steps(operands, geometry, segment)
+    kernels_of_step = _Kernels(operands, geometry, segment)
     if reads_are_free(operands.bank):
-        answers, writes = StepChain([read, gemm], steps), StepChain([write], steps)
+        answers, writes = kernels_of_step.chain("read", "gemm"), kernels_of_step.chain("write")
         plan_us = (perf_counter_ns() - begin) / 1e3
         again = _run_checked(answers, writes, operands, qx, token_by_token)
         return StepsDone(again, answers.launches + writes.launches, plan_us)
-    chain = StepChain([read, gemm, write], steps, order="ascending")
+    chain = kernels_of_step.chain("read", "gemm", "write")
     plan_us = (perf_counter_ns() - begin) / 1e3
     chain.run()
     return StepsDone({}, chain.launches, plan_us)
 
 
-def _plan_steps(o: StepOperands, geometry: Geometry, segment: Segment) -> tuple[Plan, Plan, Plan]:
-    steps, streams, writes = segment.steps, geometry.streams, geometry.writes
-    pdl = supports_pdl(o.bank.device)
-    first, end = geometry.token_range(segment)
-    read = kernels.plan_fx_read(
-        o.bank,
-        o.v,
-        o.row_weights,
-        o.residual,
-        o.reading,
-        steps=steps,
-        num_parallel=streams,
-        chunk_size=geometry.chunk,
-        num_writes=writes,
-        num_tokens=end - first,
-        pdl=pdl,
-    )
-    gemm = kernels.plan_gx_gemm(
-        o.delta, o.x, o.residual, steps=steps, num_parallel=streams, pdl=pdl
-    )
-    write = kernels.plan_fx_write(
-        o.bank,
-        o.delta,
-        o.updates,
-        steps=steps,
-        num_parallel=streams,
-        chunk_size=geometry.chunk,
-        num_writes=writes,
-        snap=o.snap,
-        bpre=o.bpre,
-        pdl=pdl,
-    )
-    return read, gemm, write
+class _Kernels:
+    """The three kernels of a step, as chains of some of them over a segment's steps."""
+
+    def __init__(self, operands: StepOperands, geometry: Geometry, segment: Segment):
+        first, end = geometry.token_range(segment)
+        self._operands, self._geometry = operands, geometry
+        self._steps, self._tokens = segment.steps, end - first
+        self._pdl = supports_pdl(operands.bank.device)
+
+    def chain(self, *names: str) -> StepChain:
+        """The chain of "read", "gemm" or "write", in that order."""
+        o = self._operands
+        sizes = (self._geometry, self._steps, self._tokens)
+        kind = ("forward", names, *sizes, o.bank.dtype, o.bank.device, o.snap is None, self._pdl)
+        return bound_chain(kind, self._tensors(names), lambda: self._record(names))
+
+    def _tensors(self, names: tuple[str, ...]) -> dict[str, Tensor]:
+        """The operands of these kernels by the names of their plans."""
+        o = self._operands
+        tensors: dict[str, Tensor | None] = {}
+        if "read" in names:
+            tensors |= {"bank": o.bank, "v": o.v, "row_weights": o.row_weights}
+            tensors |= {"residual": o.residual, "reading": o.reading}
+        if "gemm" in names:
+            tensors |= {"d_u": o.delta, "x": o.x, "d_dv": o.residual}
+        if "write" in names:
+            tensors |= {"bank": o.bank, "delta": o.delta, "updates": o.updates}
+            tensors |= {"snap": o.snap, "bpre": o.bpre}
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+    def _record(self, names: tuple[str, ...]) -> StepChain:
+        record = {"read": self._read, "gemm": self._gemm, "write": self._write}
+        return StepChain([record[name]() for name in names], self._steps, order="ascending")
+
+    def _read(self) -> Plan:
+        o = self._operands
+        return kernels.plan_fx_read(
+            o.bank,
+            o.v,
+            o.row_weights,
+            o.residual,
+            o.reading,
+            steps=self._steps,
+            num_parallel=self._geometry.streams,
+            chunk_size=self._geometry.chunk,
+            num_writes=self._geometry.writes,
+            num_tokens=self._tokens,
+            pdl=self._pdl,
+        )
+
+    def _gemm(self) -> Plan:
+        o, streams = self._operands, self._geometry.streams
+        return kernels.plan_gx_gemm(
+            o.delta, o.x, o.residual, steps=self._steps, num_parallel=streams, pdl=self._pdl
+        )
+
+    def _write(self) -> Plan:
+        o = self._operands
+        return kernels.plan_fx_write(
+            o.bank,
+            o.delta,
+            o.updates,
+            steps=self._steps,
+            num_parallel=self._geometry.streams,
+            chunk_size=self._geometry.chunk,
+            num_writes=self._geometry.writes,
+            snap=o.snap,
+            bpre=o.bpre,
+            pdl=self._pdl,
+        )
 
 
 def _run_checked(

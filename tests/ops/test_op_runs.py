@@ -12,11 +12,12 @@ from op_cases import Case, call, make_inputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdm_runtime
+from sdm_runtime import kernels
 from sdm_runtime.ops import (
     backward,
     backward_terms,
+    bound_chains,
     chain_operands,
-    chain_run,
     chunk_kernels,
     forward,
 )
@@ -174,17 +175,44 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
     assert sum(calls.count.values()) <= 5, calls.count
 
 
+def test_a_kind_of_call_is_recorded_once(monkeypatch):
+    monkeypatch.setattr(bound_chains, "_templates", {})
+    recorded = []
+
+    def counting(name):
+        plan = getattr(kernels, name)
+
+        def count(*args, **sizes):
+            recorded.append(name)
+            return plan(*args, **sizes)
+
+        return count
+
+    for name in ("plan_fx_read", "plan_fx_write", "plan_gx_pa2"):
+        monkeypatch.setattr(kernels, name, counting(name))
+
+    first, others = _bits(run(CASE)), _bits(run(CASE.but(seed=1)))
+    assert recorded == ["plan_fx_read", "plan_fx_write", "plan_gx_pa2"]
+    for given, wanted in zip(_bits(run(CASE)), first, strict=True):
+        assert torch.equal(given, wanted)
+    assert not torch.equal(others[0], first[0])  # each on its own tensors
+    for case in (CASE.but(T=CASE.T + 1), CASE.but(dtype=torch.bfloat16)):
+        recorded.clear()
+        run(case)
+        assert len(recorded) == 3
+
+
 def test_many_threads_may_have_calls_of_new_kinds(monkeypatch):
-    monkeypatch.setattr(chain_run, "_templates", templates := {})
+    monkeypatch.setattr(bound_chains, "_templates", templates := {})
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as pool:
             keys = ((thread, kind) for kind in range(20000) for thread in range(4))
-            list(pool.map(lambda key: chain_run._keep(key, None), keys, chunksize=20000))
+            list(pool.map(lambda key: bound_chains._keep(key, None), keys, chunksize=20000))
     finally:
         sys.setswitchinterval(interval)
-    assert len(templates) == chain_run._MOST_TEMPLATES
+    assert len(templates) == bound_chains._MOST_TEMPLATES
 
 
 def test_a_call_of_another_thread_is_its_own():

@@ -1,0 +1,44 @@
+"""Chains of calls of a kind: recorded for the first of them, bound for those that follow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from sdm_runtime.chain import StepChain
+from sdm_runtime.chain_template import ChainTemplate
+
+_ALIGNMENT = 16  # bytes: what a plan may ask of an address at most
+_MOST_TEMPLATES = 64
+_templates: dict[tuple[object, ...], ChainTemplate] = {}
+_lock = threading.Lock()  # of whoever adds or removes one: calls run on many threads
+
+
+def bound_chain(
+    kind: tuple[object, ...], operands: Mapping[str, Tensor], record: Callable[[], StepChain]
+) -> StepChain:
+    """The chain that ``record()`` gives for these operands, from an earlier one where there is one.
+
+    Args:
+        kind: All that its plans hold but addresses, hashable.
+        operands: Those of every plan, by name.
+        record: Records the plans on these operands.
+    """
+    # A plan for aligned addresses takes others that are aligned; any other is of its own kind.
+    if any(tensor.data_ptr() % _ALIGNMENT for tensor in operands.values()):
+        return record()
+    template = _templates.get(kind)
+    if template is not None:
+        return template.bind(dict(operands))
+    chain = record()
+    _keep(kind, ChainTemplate(chain))
+    return chain
+
+
+def _keep(kind: tuple[object, ...], template: ChainTemplate) -> None:
+    with _lock:
+        while len(_templates) >= _MOST_TEMPLATES:
+            del _templates[next(iter(_templates))]
+        _templates[kind] = template
