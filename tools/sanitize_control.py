@@ -6,9 +6,9 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.plan_format import Dtype
-from sdm_runtime.tensors import core_device, tensor_ref
+from sdm_runtime.tensors import tensor_ref
 
 planes, out = torch.ones(1, 15), torch.ones(16)
-cpu = core_device(torch.device("cpu"))
+cpu = _core.Device(cuda=False, index=0)
 one_too_long = _core.TensorRef(planes.data_ptr(), Dtype.FLOAT32, cpu, (1, 16), (16, 1))
 _core.plane_reduce(one_too_long, tensor_ref("out", out), None, False, 1, 16, 1, 16, 0)
