@@ -102,6 +102,14 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
         )
 
 
+def capturing(device: torch.device) -> bool:
+    """Whether torch's current stream of a CUDA device is being captured."""
+    if device.index == torch.cuda.current_device():
+        return torch.cuda.is_current_stream_capturing()
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
 def current_stream(device: torch.device) -> int:
     """The address of torch's current stream on ``device``; 0 on the CPU."""
     if device.type != "cuda":

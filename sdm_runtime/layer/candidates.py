@@ -27,6 +27,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from sdm_runtime.tensors import capturing
+
 
 @dataclasses.dataclass(frozen=True)
 class PaddedSums:
@@ -69,7 +71,7 @@ def candidate_table(dims: tuple[int, ...], k: int, device: torch.device) -> Cand
         RuntimeError: the first call for a CUDA device is inside a graph capture, where the copy
             to the device is not possible.
     """
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if device.type == "cuda" and capturing(device):
         raise RuntimeError(
             f"[product_keys] the table for {dims}, k = {k} is not on {device} yet: "
             "run the layer once before the graph capture"

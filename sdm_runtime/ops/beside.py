@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from sdm_runtime.tensors import capturing
+
 _streams = threading.local()
 
 
@@ -25,7 +27,7 @@ class Beside:
 
     def __init__(self, device: torch.device, *, worthwhile: bool):
         """Choose the stream."""
-        there = worthwhile and device.type == "cuda" and not _capturing(device)
+        there = worthwhile and device.type == "cuda" and not capturing(device)
         self._side = _side_stream(device) if there else None
         self._device = device
 
@@ -43,11 +45,6 @@ class Beside:
         """The current stream waits for the work."""
         if self._side is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._side)
-
-
-def _capturing(device: torch.device) -> bool:
-    with torch.cuda.device(device):
-        return torch.cuda.is_current_stream_capturing()
 
 
 def _side_stream(device: torch.device) -> torch.cuda.Stream:

@@ -13,6 +13,7 @@ import torch
 from sdm_runtime.qualify.key import Residues
 from sdm_runtime.qualify.operand_shapes import Sizes
 from sdm_runtime.qualify.probe import differing_patterns
+from sdm_runtime.tensors import capturing
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
@@ -55,10 +56,7 @@ class CudaSide:
 
     def capturing(self, device: torch.device) -> bool:
         """See DeviceSide."""
-        if device.index == torch.cuda.current_device():
-            return torch.cuda.is_current_stream_capturing()
-        with torch.cuda.device(device):
-            return torch.cuda.is_current_stream_capturing()
+        return capturing(device)
 
     def apart_from_captures(self) -> AbstractContextManager[None]:
         """See DeviceSide. Another thread's capture forbids this one's allocations otherwise."""
