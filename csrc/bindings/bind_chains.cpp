@@ -11,6 +11,7 @@ using plancap::BoundPlan;
 using plancap::Chain;
 using plancap::Plan;
 using plancap::StepOrder;
+using plancap::Windows;
 
 StepOrder order_of(bool ascending) {
   return ascending ? StepOrder::kAscending : StepOrder::kDescending;
@@ -62,9 +63,7 @@ std::shared_ptr<Chain> rebind(const Chain& chain, const TensorReader& reader,
     operands.push_back({name.cast<std::string_view>(), &refs.back()});
     expect_known(chain, operands.back().name);
   }
-  std::vector<BoundPlanPtr> plans;
-  for (const BoundPlanPtr& plan : chain.plans()) plans.push_back(plan->rebind(operands));
-  return std::make_shared<Chain>(std::move(plans), chain.steps(), chain.order());
+  return chain.rebind(operands);
 }
 
 py::list bound_plans(const Chain& chain) {
@@ -73,9 +72,13 @@ py::list bound_plans(const Chain& chain) {
   return plans;
 }
 
-void run(const Chain& chain, uintptr_t stream, uintptr_t blas_handle) {
+void run(const Chain& chain, uintptr_t stream, uintptr_t blas_handle,
+         std::optional<bool> windowed) {
+  const Windows windows = !windowed   ? Windows::kAuto
+                          : *windowed ? Windows::kAlways
+                                      : Windows::kNever;
   const py::gil_scoped_release release;
-  plancap::run_chain(chain, as_stream(stream), reinterpret_cast<void*>(blas_handle));
+  plancap::run_chain(chain, as_stream(stream), reinterpret_cast<void*>(blas_handle), windows);
 }
 
 py::list run_timed(const Chain& chain) {
@@ -96,7 +99,8 @@ py::list run_timed(const Chain& chain) {
 void bind_chains(py::module_& module) {
   py::class_<Chain, std::shared_ptr<Chain>>(module, "Chain")
       .def(py::init(&make_chain), py::arg("plans"), py::arg("steps"), py::arg("ascending") = false)
-      .def("run", &run, py::arg("stream"), py::arg("blas_handle") = 0)
+      .def("run", &run, py::arg("stream"), py::arg("blas_handle") = 0,
+           py::arg("windowed") = py::none())
       .def("has_library_step", &Chain::has_library_step)
       .def("rebind", &rebind, py::arg("reader"), py::arg("tensors"))
       .def("bound_plans", &bound_plans)

@@ -40,6 +40,14 @@ py::list device_entries() {
 }
 #endif
 
+// What a template does, for references in place of tensors.
+std::shared_ptr<plancap::Chain> rebind(const plancap::Chain& chain,
+                                       const std::vector<plancap::NamedTensor>& tensors) {
+  std::vector<plancap::OperandRef> operands;
+  for (const auto& [name, tensor] : tensors) operands.push_back({name, &tensor});
+  return chain.rebind(operands);
+}
+
 py::bytes sha256_of(const py::buffer& buffer) {
   const plancap::Sha256 hash = plancap::sha256(from_python(buffer));
   return py::bytes(reinterpret_cast<const char*>(hash.data()), hash.size());
@@ -50,6 +58,7 @@ py::bytes sha256_of(const py::buffer& buffer) {
 void bind_cuda_testing(py::module_& module) {
   py::module_ testing = module.def_submodule("cuda_testing", "Hooks for tests.");
   testing.def("sha256", &sha256_of);
+  testing.def("rebind", &rebind);
 #ifdef SDM_WITH_CUDA
   testing.def("replace_device_code", &replace_device_code);
   testing.def("device_entries", &device_entries);

@@ -5,6 +5,7 @@
 #ifdef SDM_WITH_CUDA
 #include "plancap/cuda/cuda_sink.h"
 #include "plancap/cuda/executor.h"
+#include "plancap/cuda/launch_window.h"
 #include "plancap/cuda/prepared_launch.h"
 #endif
 
@@ -38,9 +39,13 @@ std::shared_ptr<const cuda::PreparedLaunch> prepare_launch(const Plan& plan, Dev
   return cuda::prepare(plan, device.index);
 }
 
-void run_chain(const Chain& chain, void* stream, void* blas_handle) {
+void run_chain(const Chain& chain, void* stream, void* blas_handle, Windows windows) {
   if (chain.backend() == Backend::kHost) return chain.run_host();
-  cuda::run_chain(chain, static_cast<CUstream>(stream), blas_handle);
+  cuda::run_chain(chain, static_cast<CUstream>(stream), blas_handle, windows);
+}
+
+std::shared_ptr<cuda::SharedWindow> make_shared_window() {
+  return std::make_shared<cuda::SharedWindow>();
 }
 
 #else
@@ -76,10 +81,12 @@ std::shared_ptr<const cuda::PreparedLaunch> prepare_launch(const Plan&, Device d
   refuse_cuda(device);
 }
 
-void run_chain(const Chain& chain, void*, void*) {
+void run_chain(const Chain& chain, void*, void*, Windows) {
   if (chain.backend() != Backend::kHost) refuse_cuda(chain.device());
   chain.run_host();
 }
+
+std::shared_ptr<cuda::SharedWindow> make_shared_window() { return nullptr; }
 
 #endif
 

@@ -27,6 +27,9 @@ std::shared_ptr<const cuda::PreparedLaunch> prepare_launch(const Plan& plan, Dev
 
 // Runs every step of a chain, on the host or on a stream of the chain's device. `blas_handle` is a
 // cublasHandle_t set to that stream; only library steps need one.
-void run_chain(const Chain& chain, void* stream, void* blas_handle);
+void run_chain(const Chain& chain, void* stream, void* blas_handle, Windows windows);
+
+// What the chains of one recording on a CUDA device share.
+std::shared_ptr<cuda::SharedWindow> make_shared_window();
 
 }  // namespace sdm::plancap

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "plancap/backends.h"
 #include "plancap/error.h"
 
 namespace sdm::plancap {
@@ -46,6 +47,16 @@ Chain::Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps
                 cat("chain: plan ", i, " (", unbound[i]->kernel_name(), "): expected operands on ",
                     device_name(device()), ", got ", device_name(plans_[i]->device())));
   }
+  if (backend() == Backend::kCuda) window_ = make_shared_window();
+}
+
+std::shared_ptr<Chain> Chain::rebind(std::span<const OperandRef> operands) const {
+  std::vector<std::shared_ptr<const BoundPlan>> plans;
+  plans.reserve(plans_.size());
+  for (const auto& plan : plans_) plans.push_back(plan->rebind(operands));
+  auto chain = std::make_shared<Chain>(std::move(plans), steps_, order_);
+  chain->window_ = window_;
+  return chain;
 }
 
 bool Chain::has_library_step() const {

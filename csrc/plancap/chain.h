@@ -7,6 +7,14 @@
 
 namespace sdm::plancap {
 
+namespace cuda {
+class SharedWindow;
+}
+
+// Whether a run on a CUDA device takes its launches several steps at a time: where single launches
+// do not keep up, never, or from the first step on. No bit depends on it.
+enum class Windows { kAuto, kNever, kAlways };
+
 // Throws kPlan for no plan, no step, plans of two backends or devices, or more steps than a plan
 // covers.
 void check_together(std::span<const std::shared_ptr<const Plan>> plans, uint32_t steps);
@@ -24,6 +32,9 @@ class Chain {
   Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps,
         StepOrder order = StepOrder::kDescending);
 
+  // The same chain on other operands. Throws kPlan as BoundPlan::rebind does.
+  std::shared_ptr<Chain> rebind(std::span<const OperandRef> operands) const;
+
   std::span<const std::shared_ptr<const BoundPlan>> plans() const { return plans_; }
   uint32_t steps() const { return steps_; }
   StepOrder order() const { return order_; }
@@ -33,6 +44,9 @@ class Chain {
   }
   Backend backend() const { return plans_.front()->plan().backend(); }
   Device device() const { return plans_.front()->device(); }
+
+  // Shared by a chain and all that rebind() makes of it; null on the host backend.
+  const std::shared_ptr<cuda::SharedWindow>& shared_window() const { return window_; }
 
   // Whether a plan is a call into a library, which needs the library's handle.
   bool has_library_step() const;
@@ -62,6 +76,7 @@ class Chain {
   std::vector<std::shared_ptr<const BoundPlan>> plans_;
   uint32_t steps_;
   StepOrder order_;
+  std::shared_ptr<cuda::SharedWindow> window_;
 };
 
 // The chain file: unbound plans, a step count and which step runs first.

@@ -4,7 +4,8 @@
 
 The chain is small, so that the device keeps up and the host is what is timed; each round runs every
 way once, in turn, from an idle device. The bare loop (bare_launch.cpp) makes the same launches with
-the same attributes and patches nothing. Also: one replay of the captured and of the explicit graph
+the same attributes and patches nothing. "windows" are launches of several steps at a time; see
+StepChain.run. Also: one replay of the captured and of the explicit graph
 (host time of the replay and the device's time per launch), and what building the chain takes.
 """
 
@@ -33,6 +34,7 @@ from sdm_runtime.chain import StepChain
 from sdm_runtime.plans import Plan
 
 TINY = Sizes("tiny", 1, 16, 4, 64, 256, 200)  # 800 launches: fewer than the driver queues
+COMPARED = ("chain.run", "chain.run, windows")
 IMAGES = Path(sdm_runtime.__file__).parent / "device"
 
 
@@ -124,7 +126,9 @@ def time_ways(library: ctypes.CDLL, pdl: bool, rounds: int) -> list[dict[str, ob
 
     ways: dict[str, Callable[[], float]] = {
         "bare loop": bare,
-        "chain.run": lambda: host_us(chain.run),
+        "chain.run": lambda: host_us(lambda: chain.run(windowed=False)),
+        "chain.run, windows": lambda: host_us(lambda: chain.run(windowed=True)),
+        "windows, device": lambda: device_us(lambda: chain.run(windowed=True)),
         "captured graph, host": lambda: host_us(captured.replay),
         "explicit graph, host": lambda: host_us(explicit.replay),
         "captured graph, device": lambda: device_us(captured.replay),
@@ -144,7 +148,7 @@ def time_ways(library: ctypes.CDLL, pdl: bool, rounds: int) -> list[dict[str, ob
         each = [us / per[name] for us in list_us]
         row: dict[str, object] = {"what": name, "pdl": pdl, "us": statistics.median(each)}
         row["spread_us"] = max(each) - min(each)
-        row["to_bare"] = statistics.median(each) / base if name == "chain.run" else None
+        row["to_bare"] = statistics.median(each) / base if name in COMPARED else None
         rows.append(row)
     return rows
 

@@ -4,68 +4,11 @@
 
 #include "plancap/cuda/check.h"
 #include "plancap/cuda/executor.h"
+#include "plancap/cuda/graph_nodes.h"
 #include "plancap/cuda/instruments.h"
-#include "plancap/cuda/launch_walk.h"
 
 namespace sdm::plancap::cuda {
 namespace {
-
-CUDA_KERNEL_NODE_PARAMS node_params(const WalkedLaunch& launch, void** arguments) {
-  const LaunchConfig& config = launch.prepared->config;
-  CUDA_KERNEL_NODE_PARAMS params{};
-  params.func = launch.prepared->kernel->function;
-  params.gridDimX = config.grid.x;
-  params.gridDimY = config.grid.y;
-  params.gridDimZ = config.grid.z;
-  params.blockDimX = config.block.x;
-  params.blockDimY = config.block.y;
-  params.blockDimZ = config.block.z;
-  params.sharedMemBytes = config.shared_bytes;
-  params.kernelParams = arguments;
-  return params;
-}
-
-// Edges of one kind: the driver takes a batch of them in one call, all of one type.
-struct EdgeBatch {
-  CUgraphEdgeData kind{};
-  std::vector<CUgraphNode> from;
-  std::vector<CUgraphNode> to;
-
-  void add(CUgraphNode before, CUgraphNode after) {
-    from.push_back(before);
-    to.push_back(after);
-  }
-
-  void issue(CUgraph graph) const {
-    if (from.empty()) return;
-    const std::vector<CUgraphEdgeData> data(from.size(), kind);
-    check(driver().graph_add_dependencies(graph, from.data(), to.data(), data.data(), from.size()),
-          "cuGraphAddDependencies", "chain graph: ");
-  }
-};
-
-EdgeBatch programmatic_batch() {
-  EdgeBatch batch;
-  batch.kind.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
-  batch.kind.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
-  return batch;
-}
-
-CUgraphNode add_kernel(CUgraph graph, const Chain& chain, const WalkedLaunch& launch) {
-  void* arguments[] = {launch.params};
-  const CUDA_KERNEL_NODE_PARAMS params = node_params(launch, arguments);
-  CUgraphNode node = nullptr;
-  check(driver().graph_add_kernel(&node, graph, nullptr, 0, &params), "cuGraphAddKernelNode",
-        launch_place(chain, launch.step, launch.plan));
-  for (uint32_t i = 0; i < launch.prepared->num_attributes; ++i) {
-    const CUlaunchAttribute& attribute = launch.prepared->attributes[i];
-    // In a graph an early start is a kind of edge, not an attribute of the node.
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) continue;
-    check(driver().graph_set_attribute(node, attribute.id, &attribute.value),
-          "cuGraphKernelNodeSetAttribute", launch_place(chain, launch.step, launch.plan));
-  }
-  return node;
-}
 
 // Captures a library call into the graph, behind `before`; its last nodes. The library may launch
 // any number of kernels.
@@ -121,23 +64,21 @@ void ChainGraph::build(const LibraryCapture& library) {
              "a cuBLAS handle and a stream to capture its calls on", "none");
   const ContextGuard context(device_);
   check(driver().graph_create(&graph_, 0), "cuGraphCreate", "chain graph: ");
-  EdgeBatch full, programmatic = programmatic_batch();
+  GraphEdges edges;
   std::vector<CUgraphNode> last;
-  walk_launches(*chain_, [&](const WalkedLaunch& launch) {
+  LaunchWalk(*chain_).visit(0, chain_->steps(), [&](const WalkedLaunch& launch) {
     if (!launch.prepared->kernel) {
       // The nodes so far need their edges before more are captured behind them.
       last = add_library_call(graph_, *chain_, launch, library, last);
       return;
     }
     const CUgraphNode node = add_kernel(graph_, *chain_, launch);
-    for (const CUgraphNode before : last)
-      (launch.programmatic ? programmatic : full).add(before, node);
+    for (const CUgraphNode before : last) edges.add(before, node, launch.programmatic);
     last = {node};
     nodes_.push_back(node);
   });
-  full.issue(graph_);
-  programmatic.issue(graph_);
-  programmatic_edges_ = programmatic.from.size();
+  edges.issue(graph_);
+  programmatic_edges_ = edges.programmatic();
   instantiate();
 }
 
@@ -177,11 +118,8 @@ void ChainGraph::rebind(std::shared_ptr<const Chain> chain, const LibraryCapture
     return build(library);
   }
   size_t next = 0;
-  walk_launches(*chain_, [&](const WalkedLaunch& launch) {
-    void* arguments[] = {launch.params};
-    const CUDA_KERNEL_NODE_PARAMS params = node_params(launch, arguments);
-    check(driver().graph_exec_set_kernel(exec_, nodes_[next++], &params),
-          "cuGraphExecKernelNodeSetParams", launch_place(*chain_, launch.step, launch.plan));
+  LaunchWalk(*chain_).visit(0, chain_->steps(), [&](const WalkedLaunch& launch) {
+    update_kernel(exec_, nodes_[next++], *chain_, launch);
   });
   whole_ = true;
 }

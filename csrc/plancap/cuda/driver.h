@@ -23,6 +23,11 @@ namespace sdm::plancap::cuda {
   X(context_current, cuCtxGetCurrent, 4000)                          \
   X(context_device, cuCtxGetDevice, 2000)                            \
   X(stream_context, cuStreamGetCtx, 9020)                            \
+  X(stream_capturing, cuStreamIsCapturing, 10000)                    \
+  X(event_create, cuEventCreate, 2000)                               \
+  X(event_record, cuEventRecord, 2000)                               \
+  X(event_query, cuEventQuery, 2000)                                 \
+  X(event_destroy, cuEventDestroy, 4000)                             \
   X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, 10010) \
   X(begin_capture_to_graph, cuStreamBeginCaptureToGraph, 12030)      \
   X(capture_info, cuStreamGetCaptureInfo, 12030)                     \

@@ -1,8 +1,10 @@
 #include "plancap/cuda/executor.h"
 
+#include <algorithm>
+
 #include "plancap/cuda/check.h"
 #include "plancap/cuda/instruments.h"
-#include "plancap/cuda/launch_walk.h"
+#include "plancap/cuda/launch_window.h"
 
 namespace sdm::plancap::cuda {
 namespace {
@@ -12,34 +14,108 @@ bool is_special(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-// One per plan, made before the first launch.
-std::vector<CUlaunchConfig> launch_configs(const Chain& chain, CUstream stream) {
-  std::vector<CUlaunchConfig> configs;
-  for (const auto& bound : chain.plans()) configs.push_back(bound->prepared()->config_on(stream));
-  return configs;
+// Issues launches one by one. Nothing in the loop allocates, locks or asks.
+class Issuer {
+ public:
+  Issuer(const Chain& chain, CUstream stream, void* blas_handle)
+      : chain_(chain), blas_handle_(blas_handle), walk_(chain) {
+    for (const auto& bound : chain.plans())
+      configs_.push_back(bound->prepared()->config_on(stream));
+  }
+
+  LaunchWalk& walk() { return walk_; }
+
+  // The steps that run as numbers first .. end - 1.
+  void issue(int64_t first, int64_t end) {
+    const auto launch_kernel = driver().launch;
+    walk_.visit(first, end, [&](const WalkedLaunch& launch) {
+      if (!launch.prepared->kernel) return call_library(launch);
+      CUlaunchConfig& config = configs_[launch.plan];
+      config.numAttrs = launch.prepared->attribute_count(launch.programmatic);
+      void* arguments[] = {launch.params};
+      const CUresult result =
+          launch_kernel(&config, launch.prepared->kernel->function, arguments, nullptr);
+      if (result == CUDA_SUCCESS) [[likely]]
+        return;
+      check(result, "cuLaunchKernelEx", launch_place(chain_, launch.step, launch.plan));
+    });
+  }
+
+ private:
+  void call_library(const WalkedLaunch& launch) {
+    const char* failure = launch.bound->plan().kernel().library(launch.params, blas_handle_);
+    if (!failure) [[likely]]
+      return;
+    throw Error(ErrorKind::kCuda, launch_place(chain_, launch.step, launch.plan) + failure);
+  }
+
+  const Chain& chain_;
+  void* blas_handle_;
+  LaunchWalk walk_;
+  std::vector<CUlaunchConfig> configs_;  // one per plan
+};
+
+// Issues launches one by one until the device has nothing left to do but what was just issued, or
+// all are out; how many steps that took. Looks after as many launches as a window has and then
+// after twice as many each time: a mark keeps the next launch from starting early.
+int64_t issue_until_starved(const Chain& chain, CUstream stream, Issuer& issuer,
+                            LaunchWindow& window) {
+  int64_t done = 0;
+  for (int64_t next = std::max<int64_t>(LaunchWindow::steps_of(chain) / 2, 1); next < chain.steps();
+       next *= 2) {
+    issuer.issue(done, next);
+    if (done > 0 && window.passed_mark()) return next;
+    window.mark(stream);
+    issuer.walk().begin_anew();
+    done = next;
+  }
+  issuer.issue(done, chain.steps());
+  return chain.steps();
 }
 
-// The hot loop: nothing here or in walk_launches allocates, locks or asks once the first launch is
-// out.
-void issue(const Chain& chain, CUstream stream, void* blas_handle) {
-  const auto launch_kernel = driver().launch;
-  std::vector<CUlaunchConfig> configs = launch_configs(chain, stream);
-  walk_launches(chain, [&](const WalkedLaunch& launch) {
-    if (!launch.prepared->kernel) {
-      const char* failure = launch.bound->plan().kernel().library(launch.params, blas_handle);
-      if (!failure) [[likely]]
-        return;
-      throw Error(ErrorKind::kCuda, launch_place(chain, launch.step, launch.plan) + failure);
-    }
-    CUlaunchConfig& config = configs[launch.plan];
-    config.numAttrs = launch.prepared->attribute_count(launch.programmatic);
-    void* arguments[] = {launch.params};
-    const CUresult result =
-        launch_kernel(&config, launch.prepared->kernel->function, arguments, nullptr);
-    if (result != CUDA_SUCCESS) [[unlikely]] {
-      check(result, "cuLaunchKernelEx", launch_place(chain, launch.step, launch.plan));
-    }
-  });
+// Short kernels run faster than single launches are issued, windows only where that is so: long
+// kernels lose by them, as updated nodes take the device 0.2 us each.
+void run_in_windows(const Chain& chain, CUstream stream, LaunchWindow& window,
+                    bool from_the_start) {
+  Issuer issuer(chain, stream, nullptr);
+  const int64_t width = LaunchWindow::steps_of(chain);
+  int64_t done = from_the_start ? 0 : issue_until_starved(chain, stream, issuer, window);
+  for (; done + width <= chain.steps(); done += width) {
+    window.launch(issuer.walk(), chain, done, stream);
+  }
+  issuer.walk().begin_anew();
+  issuer.issue(done, chain.steps());
+}
+
+bool capturing(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  check(driver().stream_capturing(stream, &status), "cuStreamIsCapturing", "chain: stream: ");
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void expect_windows(const Chain& chain, CUstream stream) {
+  const char* given = chain.has_library_step() ? "a chain with a library step"
+                      : chain.launches() == 0  ? "a chain that launches nothing"
+                      : capturing(stream)      ? "a capture"
+                                               : nullptr;
+  SDM_EXPECT(!given, kValue, "chain", "windowed", "None or False for what a window cannot hold",
+             given);
+}
+
+// Whether windows were used, or at least tried.
+bool run_in_shared_window(const Chain& chain, CUstream stream, Windows windows) {
+  if (windows == Windows::kNever) return false;
+  if (windows == Windows::kAlways)
+    expect_windows(chain, stream);
+  else if (!LaunchWindow::suits(chain) || capturing(stream))
+    return false;
+  const RelaxedCapture relaxed;  // other streams' captures are not touched
+  SharedWindow& shared = *chain.shared_window();
+  const bool always = windows == Windows::kAlways;
+  const SharedWindow::Holder held = always ? shared.hold(chain) : shared.try_hold(chain);
+  if (!held.get()) return false;
+  run_in_windows(chain, stream, *held.get(), always);
+  return true;
 }
 
 }  // namespace
@@ -59,13 +135,15 @@ void expect_stream(const Chain& chain, CUstream stream) {
              cat("one of device ", given));
 }
 
-void run_chain(const Chain& chain, CUstream stream, void* blas_handle) {
+void run_chain(const Chain& chain, CUstream stream, void* blas_handle, Windows windows) {
   const ContextGuard context(*chain.plans().front()->prepared()->device);
   expect_stream(chain, stream);
   SDM_EXPECT(blas_handle || !chain.has_library_step(), kValue, "chain", "blas_handle",
              "a cuBLAS handle, for its library step", "none");
   const Range range(chain);
-  issue(chain, stream, blas_handle);
+  if (!run_in_shared_window(chain, stream, windows)) {
+    Issuer(chain, stream, blas_handle).issue(0, chain.steps());
+  }
   count_launches(chain.launches());
 }
 

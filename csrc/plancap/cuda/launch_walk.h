@@ -14,29 +14,42 @@ struct WalkedLaunch {
   bool programmatic;  // may start before the launch ahead of it has finished
 };
 
-// Calls visit(launch) for every launch that a run issues.
-template <typename Visit>
-void walk_launches(const Chain& chain, Visit&& visit) {
-  std::vector<std::vector<std::byte>> params;
-  for (const auto& bound : chain.plans()) {
-    params.emplace_back(bound->params().begin(), bound->params().end());
-  }
-  bool after_kernel = false;
-  for (int64_t index = 0; index < chain.steps(); ++index) {
-    const int64_t ti = chain.step_at(index);
-    for (size_t i = 0; i < params.size(); ++i) {
-      const BoundPlan& bound = *chain.plans()[i];
-      if (bound.plan().empty()) continue;
-      for (const ResolvedPatch& patch : bound.patches()) patch.apply(params[i].data(), ti);
-      const PreparedLaunch& prepared = *bound.prepared();
-      // An early launch reads data that the kernel ahead of it leaves alone. Only for a kernel of
-      // this chain is it known what that is, and that it waited for everything before itself.
-      visit(WalkedLaunch{ti, i, &bound, &prepared, params[i].data(),
-                         after_kernel && prepared.config.programmatic});
-      after_kernel = prepared.kernel != nullptr;
+// A run's way through the launches of a chain. It patches its own copy of the parameter blocks.
+class LaunchWalk {
+ public:
+  explicit LaunchWalk(const Chain& chain) : chain_(chain) {
+    for (const auto& bound : chain.plans()) {
+      params_.emplace_back(bound->params().begin(), bound->params().end());
     }
   }
-}
+
+  // Calls visit(launch) for the launches of the steps that run as numbers first .. end - 1.
+  template <typename Visit>
+  void visit(int64_t first, int64_t end, Visit&& visit) {
+    for (int64_t index = first; index < end; ++index) {
+      const int64_t ti = chain_.step_at(index);
+      for (size_t i = 0; i < params_.size(); ++i) {
+        const BoundPlan& bound = *chain_.plans()[i];
+        if (bound.plan().empty()) continue;
+        for (const ResolvedPatch& patch : bound.patches()) patch.apply(params_[i].data(), ti);
+        const PreparedLaunch& prepared = *bound.prepared();
+        // An early launch reads data that the kernel ahead of it leaves alone. Only for a kernel of
+        // this chain is it known what that is, and that it waited for everything before itself.
+        visit(WalkedLaunch{ti, i, &bound, &prepared, params_[i].data(),
+                           after_kernel_ && prepared.config.programmatic});
+        after_kernel_ = prepared.kernel != nullptr;
+      }
+    }
+  }
+
+  // Something that this walk has not visited is ahead of the next launch.
+  void begin_anew() { after_kernel_ = false; }
+
+ private:
+  const Chain& chain_;
+  std::vector<std::vector<std::byte>> params_;
+  bool after_kernel_ = false;
+};
 
 // "chain: step 17, plan 2 (gx_pa2, gx_pa2_bf16): ".
 std::string launch_place(const Chain& chain, int64_t step, size_t plan);

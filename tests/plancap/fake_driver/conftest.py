@@ -1,6 +1,7 @@
 """The fake driver as fixtures. Every file here runs in a process of its own, under
 test_under_fake_driver.py; a plain run of the test suite collects none of them."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -37,8 +38,21 @@ class FakeDriver:
     def fail(self, function, result, working=0):
         self._library.fake_fail(function.encode(), working, result)
 
+    def keep_busy(self, busy):
+        """Whether the device is always behind with what it was given."""
+        self._library.fake_keep_busy(int(busy))
+
     def stream(self, device=0):
         return self._library.fake_stream(device)
+
+    @contextlib.contextmanager
+    def capturing(self, device=0):
+        """The device's stream is being captured."""
+        self._library.fake_capture(device, 1)
+        try:
+            yield
+        finally:
+            self._library.fake_capture(device, 0)
 
     def blas_handle(self, device=0):
         """A handle whose stream is the device's."""

@@ -163,6 +163,35 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  FAKE_CALL(cuStreamIsCapturing);
+  const bool capturing = stream && reinterpret_cast<Stream*>(stream)->capture;
+  *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  FAKE_CALL(cuEventCreate);
+  *event = reinterpret_cast<CUevent>(new char);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent, CUstream) {
+  FAKE_CALL(cuEventRecord);
+  fake::log("{\"call\":\"mark\"}");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventQuery(CUevent) {
+  FAKE_CALL(cuEventQuery);
+  return fake::state().busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+  delete reinterpret_cast<char*>(event);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* after,
                                      const CUgraphEdgeData*, size_t count, CUstreamCaptureMode) {
   FAKE_CALL(cuStreamBeginCaptureToGraph);

@@ -108,6 +108,15 @@ void fake_fail(const char* function, int working, int result) {
   all.failures[function] = {working, result};
 }
 
+// Whether the device is to have more to do than it has done.
+void fake_keep_busy(int busy) { fake::state().busy = busy != 0; }
+
+// Whether the device's stream is being captured.
+void fake_capture(int device, int on) {
+  static fake::Graph graph;
+  fake::state().streams[device].capture = on ? &graph : nullptr;
+}
+
 void* fake_stream(int device) { return &fake::state().streams[device]; }
 
 int fake_context_depth() { return static_cast<int>(fake::context_stack().size()); }

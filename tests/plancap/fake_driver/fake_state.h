@@ -4,6 +4,7 @@
 #pragma once
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -76,6 +77,7 @@ struct State {
   std::map<std::string, Kernel> declared;
   std::map<std::string, std::pair<int, int>> failures;  // function: calls that still work, result
   std::vector<std::string> log;
+  std::atomic<bool> busy{false};  // no mark is ever passed
   State();
 };
 

@@ -44,15 +44,15 @@ def write_image(path):
     return image
 
 
-def gemm_tensors():
-    n = STEPS * P
+def gemm_tensors(steps=STEPS):
+    n = steps * P
     return {"d_u": torch.zeros(n, C, HD), "x": torch.zeros(n, C, C), "d_dv": torch.zeros(n, C, HD)}
 
 
-def host_plan(kernel):
-    """The core's plan of a kernel, recorded on the host."""
+def host_plan(kernel, steps=STEPS):
+    """The core's plan of a kernel, recorded on the host; gx_gemm's over any number of steps."""
     if kernel == "gx_gemm":
-        plan = kernels.plan_gx_gemm(**gemm_tensors(), steps=STEPS, num_parallel=P)
+        plan = kernels.plan_gx_gemm(**gemm_tensors(steps), steps=steps, num_parallel=P)
         return plan._core
     w, n = 2, STEPS * P
     entries = torch.zeros(n, C * w, dtype=torch.int32)
@@ -81,11 +81,18 @@ def uuid(device):
 
 
 def cuda_plan(
-    folder, entry="gemm_waits", *, device=0, capability=(9, 0), entry_name=None, **header
+    folder,
+    entry="gemm_waits",
+    *,
+    steps=STEPS,
+    device=0,
+    capability=(9, 0),
+    entry_name=None,
+    **header,
 ):
     """A plan of `entry` for a device, decoded. `header` replaces more of its members."""
     kernel = next(kernel for name, kernel, _ in DEVICE_CODE if name == entry)
-    data = bytearray(host_plan(kernel).bytes())
+    data = bytearray(host_plan(kernel, steps).bytes())
     members = {
         "backend": int(Backend.CUDA),
         "entry": entry_name or entry.encode(),

@@ -1,0 +1,82 @@
+// A few steps of a chain as one small graph, used again for every next few steps.
+//
+// Issuing a launch costs the host 3 to 4 us, which is more than short kernels run. Putting other
+// parameters into a node of an instantiated graph costs it a fifth of that, and one call then
+// launches all nodes, which are as many and in the same order as the launches they stand for.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plancap/chain.h"
+#include "plancap/cuda/device.h"
+#include "plancap/cuda/launch_walk.h"
+
+namespace sdm::plancap::cuda {
+
+class LaunchWindow {
+ public:
+  // Makes the graph; nothing is launched. Throws kCuda.
+  explicit LaunchWindow(const Chain& chain);
+  ~LaunchWindow();
+  LaunchWindow(const LaunchWindow&) = delete;
+  LaunchWindow& operator=(const LaunchWindow&) = delete;
+
+  // Steps of a launch of the window.
+  static int64_t steps_of(const Chain& chain);
+
+  // Whether the chain consists of kernels alone and is long enough for what a window costs.
+  static bool suits(const Chain& chain);
+
+  // Launches the steps_of(chain) steps from the one that runs as number `first`. The chain is the
+  // constructor's or one with the same plans on other operands. Throws kCuda naming the step, plan
+  // and kernel of a node that the driver refuses, or the steps that it does not launch.
+  void launch(LaunchWalk& walk, const Chain& chain, int64_t first, CUstream stream);
+
+  // Leaves a mark behind all that was issued to the stream so far.
+  void mark(CUstream stream);
+
+  // Whether the device has come past the last mark.
+  bool passed_mark() const;
+
+ private:
+  void build(const Chain& chain);
+  void destroy();
+
+  std::vector<std::shared_ptr<const PreparedLaunch>> kernels_;  // of the nodes
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+  CUevent mark_ = nullptr;
+  std::vector<CUgraphNode> nodes_;
+};
+
+// The window of all chains that one recording has been bound to. Made when the second of them runs:
+// then there will be more.
+class SharedWindow {
+ public:
+  // The window, for as long as the holder lives; nobody else uses it meanwhile.
+  class Holder {
+   public:
+    LaunchWindow* get() const { return window_; }
+
+   private:
+    friend class SharedWindow;
+    std::unique_lock<std::mutex> lock_;
+    LaunchWindow* window_ = nullptr;
+  };
+
+  // Without a window when another run holds it or none is worth making yet. Throws kCuda.
+  Holder try_hold(const Chain& chain);
+
+  // Waits for another run; makes the window if there is none. Throws kCuda.
+  Holder hold(const Chain& chain);
+
+ private:
+  void fill(Holder& holder, const Chain& chain);
+
+  std::mutex mutex_;
+  std::unique_ptr<LaunchWindow> window_;
+  bool ran_ = false;
+};
+
+}  // namespace sdm::plancap::cuda

@@ -1,0 +1,225 @@
+"""Long chains in windows: the same launches in the same order, in fewer calls."""
+
+import gc
+import threading
+
+import pytest
+from forged import cuda_plan, gemm_params, gemm_tensors, operands
+
+from sdm_runtime import CudaError, _core
+
+FLAG_PROGRAMMATIC = 1
+PROGRAMMATIC = "6"  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+STEPS = 150  # of two plans: more launches than four windows of 64
+WINDOW = 32  # steps
+
+
+@pytest.fixture(autouse=True)
+def idle(driver):
+    """The device is done with everything at once."""
+    driver.keep_busy(False)
+    yield
+    driver.keep_busy(False)
+
+
+def make_chain(driver, *all_tensors, steps=STEPS, ascending=False, **header):
+    plans = [
+        cuda_plan(driver.folder, steps=steps, **header).bind(operands(tensors))
+        for tensors in all_tensors
+    ]
+    return _core.Chain(plans, steps, ascending=ascending)
+
+
+def expected(all_tensors, order):
+    return [gemm_params(tensors, step) for step in order for tensors in all_tensors]
+
+
+def issued(driver):
+    """The parameters of all launches in order, and for each whether it was a window's."""
+    entries = driver.log("launch", "node")
+    params = [bytes.fromhex(entry["params"]) for entry in entries]
+    return params, [entry["call"] == "node" for entry in entries]
+
+
+@pytest.fixture
+def pair():
+    return gemm_tensors(STEPS), gemm_tensors(STEPS)
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+def test_every_launch_once_in_order(driver, pair, ascending):
+    order = range(STEPS) if ascending else range(STEPS)[::-1]
+    chain = make_chain(driver, *pair, ascending=ascending)
+    for windowed in (False, None, None, True):
+        chain.run(driver.stream(), windowed=windowed)
+        params, in_window = issued(driver)
+        assert params == expected(pair, order)
+        if windowed is not False:
+            windowed_steps = sum(in_window) // 2
+            assert windowed_steps % WINDOW == 0
+    assert in_window == [True] * 2 * 128 + [False] * 2 * 22
+
+
+def test_a_run_goes_over_to_windows_when_the_device_waits(driver, pair):
+    chain = make_chain(driver, *pair)
+    chain.run(driver.stream())
+    assert not any(issued(driver)[1])  # a chain that runs once needs no window
+    chain.run(driver.stream())
+    # 32 launches, a mark behind them; 32 more, and the mark is passed.
+    assert issued(driver)[1] == [False] * 64 + [True] * 192 + [False] * 44
+
+
+def test_a_device_that_is_behind_gets_single_launches(driver, pair):
+    chain = make_chain(driver, *pair)
+    driver.keep_busy(True)
+    for _ in range(3):
+        driver.log()
+        chain.run(driver.stream())
+    log = driver.log("launch", "node", "mark")
+    marks = [index for index, entry in enumerate(log) if entry["call"] == "mark"]
+    assert marks == [32, 65, 130, 259]  # behind 32, 64, 128 and 256 launches
+    assert not any(entry["call"] == "node" for entry in log)
+
+
+@pytest.mark.parametrize(("windowed", "busy"), [(None, True), (None, False), (True, False)])
+def test_what_follows_a_mark_or_a_window_is_never_early(driver, pair, windowed, busy):
+    chain = make_chain(driver, *pair, flags=FLAG_PROGRAMMATIC)
+    chain.run(driver.stream())
+    driver.keep_busy(busy)
+    driver.log()
+    chain.run(driver.stream(), windowed=windowed)
+    log = driver.log("launch", "node", "mark")
+    before = None
+    for entry in log:
+        if entry["call"] == "launch":
+            assert (PROGRAMMATIC in entry["attributes"]) == (before == "launch")
+        before = entry["call"]
+    assert {entry["call"] for entry in log} >= {"launch", "mark" if windowed is None else "node"}
+
+
+def test_a_windows_edges_are_programmatic_where_the_launches_are(driver, pair):
+    plans = [
+        cuda_plan(driver.folder, steps=STEPS, flags=flags).bind(operands(tensors))
+        for tensors, flags in zip(pair, (0, FLAG_PROGRAMMATIC), strict=True)
+    ]
+    driver.log()
+    _core.Chain(plans, STEPS).run(driver.stream(), windowed=True)
+    assert [(e["count"], e["type"]) for e in driver.log("edges")] == [(31, 0), (32, 1)]
+
+
+def test_chains_of_one_recording_share_a_window(driver):
+    chain = make_chain(driver, gemm_tensors(400), steps=400)
+    others = [gemm_tensors(400) for _ in range(2)]
+    bound = [_core.cuda_testing.rebind(chain, operands(tensors)) for tensors in others]
+    chain.run(driver.stream())
+    edges = []
+    for rebound, tensors in zip(bound, others, strict=True):
+        driver.log()
+        rebound.run(driver.stream())
+        log = driver.log("edges", "launch", "node")
+        params = [bytes.fromhex(entry["params"]) for entry in log if entry["call"] != "edges"]
+        assert params == expected((tensors,), range(400)[::-1])
+        assert any(entry["call"] == "node" for entry in log)
+        edges.append(sum(entry["call"] == "edges" for entry in log))
+    assert edges == [1, 0]  # the first of them made it
+
+
+def test_short_chains_make_no_window(driver):
+    tensors = gemm_tensors(100)
+    chain = make_chain(driver, tensors, steps=100)
+    for _ in range(3):
+        chain.run(driver.stream())
+    assert issued(driver)[1] == [False] * 300
+    chain.run(driver.stream(), windowed=True)  # but can be asked for one
+    assert sum(issued(driver)[1]) == 64
+
+
+def test_a_failing_update_names_step_plan_and_kernel_and_leaves_the_chain_whole(driver, pair):
+    chain = make_chain(driver, *pair)
+    driver.fail("cuGraphExecKernelNodeSetParams", 1, working=64 + 3)
+    with pytest.raises(CudaError, match=r"step 116, plan 1 \(gx_gemm, gemm_waits\): cuGraphExec"):
+        chain.run(driver.stream(), windowed=True)
+    assert len(issued(driver)[0]) == 64
+    chain.run(driver.stream(), windowed=True)
+    assert issued(driver)[0] == expected(pair, range(STEPS)[::-1])
+
+
+def test_a_failing_launch_names_its_steps(driver, pair):
+    chain = make_chain(driver, *pair)
+    driver.fail("cuGraphLaunch", 1, working=1)
+    with pytest.raises(CudaError, match="steps 117 to 86: cuGraphLaunch: CUDA_ERROR_INVALID"):
+        chain.run(driver.stream(), windowed=True)
+    driver.fail("cuEventQuery", 700)
+    with pytest.raises(CudaError, match="a launch before: cuEventQuery: CUDA_ERROR_ILLEGAL"):
+        chain.run(driver.stream())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "cuStreamIsCapturing",
+        "cuEventCreate",
+        "cuGraphAddKernelNode",
+        "cuGraphAddDependencies",
+        "cuGraphInstantiateWithFlags",
+    ],
+)
+def test_a_window_that_cannot_be_made_runs_nothing(driver, pair, function):
+    chain = make_chain(driver, *pair)
+    driver.log()
+    driver.fail(function, 2)
+    with pytest.raises(CudaError, match=rf"{function}: CUDA_ERROR_OUT_OF_MEMORY"):
+        chain.run(driver.stream(), windowed=True)
+    assert not driver.log("launch", "node")
+    chain.run(driver.stream(), windowed=True)
+    assert issued(driver)[0] == expected(pair, range(STEPS)[::-1])
+
+
+def test_a_capture_gets_single_launches(driver, pair):
+    chain = make_chain(driver, *pair)
+    with driver.capturing():
+        for _ in range(3):
+            chain.run(driver.stream())
+        driver.log("node")
+        with pytest.raises(ValueError, match=r"windowed: expected None or False .*, got a capture"):
+            chain.run(driver.stream(), windowed=True)
+    assert not driver.log("mark", "node")
+
+
+def test_a_window_goes_with_the_last_chain_of_its_recording(driver, pair):
+    chain = make_chain(driver, *pair)
+    chain.run(driver.stream(), windowed=True)
+    gc.collect()  # those of other tests
+    driver.log()
+    del chain
+    gc.collect()
+    assert [e["call"] for e in driver.log("exec_destroy", "graph_destroy")] == [
+        "exec_destroy",
+        "graph_destroy",
+    ]
+
+
+def test_threads_share_a_chain_without_mixing_its_windows(driver, pair):
+    chain = make_chain(driver, *pair)
+    runs, threads = 20, []
+    for windowed in (None, True, False, None):
+        work = lambda windowed=windowed: [  # noqa: E731
+            chain.run(driver.stream(), windowed=windowed) for _ in range(runs)
+        ]
+        threads.append(threading.Thread(target=work))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    params = issued(driver)[0]
+    assert len(params) == 4 * runs * 2 * STEPS
+    for expected_once in expected(pair, range(STEPS)):
+        assert params.count(expected_once) == 4 * runs
+
+
+def test_other_chains_cannot_be_windowed(driver):
+    tensors = gemm_tensors(STEPS)
+    empty = make_chain(driver, tensors, grid=(0, 1, 1))
+    empty.run(driver.stream())
+    with pytest.raises(ValueError, match="got a chain that launches nothing"):
+        empty.run(driver.stream(), windowed=True)
