@@ -110,6 +110,8 @@ class CapturedStep:
                 "there, and its leaves must not be held by an earlier call's autograd graph that "
                 "was made on another stream: drop what that call returned (a loss, an output)"
             ) from (first or error)
+        finally:
+            first = None  # whose traceback holds this frame, and with it what fn held
 
     @property
     def graph(self) -> torch.cuda.CUDAGraph:
