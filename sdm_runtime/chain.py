@@ -36,7 +36,7 @@ class StepChain:
         PlanError: The plans do not fit each other or ``steps``.
     """
 
-    _addresses: list[tuple[torch.Tensor, int, str]]  # of a template's operands, as bound
+    _refs: Any  # to a template's operands, as bound
 
     def __init__(self, plans: Sequence[Plan], steps: int, *, order: str = "descending"):
         """See the class."""
@@ -65,12 +65,11 @@ class StepChain:
             self._core = _core.Chain(bound, self._steps, self._ascending)
 
     @classmethod
-    def _of_core(cls, core: Any, operands: Mapping[str, torch.Tensor]) -> StepChain:
-        """A chain that a template has bound to operands, which name those of all plans."""
+    def _of_core(cls, core: Any, operands: dict[str, torch.Tensor], refs: Any) -> StepChain:
+        """A chain that a template has bound to operands (those of all plans), read as refs."""
         chain = cls.__new__(cls)
         chain._core, chain._steps, chain._ascending = core, core.steps(), core.ascending()
-        chain._operands = operands
-        chain._addresses = [(t, t.data_ptr(), name) for name, t in operands.items()]
+        chain._operands, chain._refs = operands, refs
         return chain
 
     @cached_property
@@ -118,9 +117,9 @@ class StepChain:
             for plan in self._plans:
                 plan.require_unmoved()
             return
-        for tensor, address, name in self._addresses:
-            if tensor.data_ptr() != address:
-                raise moved_operand("chain", name)
+        moved = self._refs.moved(self._operands)
+        if moved is not None:
+            raise moved_operand("chain", moved)
 
     def run(
         self, stream: torch.cuda.Stream | int | None = None, *, windowed: bool | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from sdm_runtime.chain import StepChain
-from sdm_runtime.tensors import READER, tensor_ref
+from sdm_runtime.tensors import operand_refs
 
 
 class ChainTemplate:
@@ -26,8 +28,12 @@ class ChainTemplate:
             TypeError, ValueError: An operand that no kernel takes.
             PlanError: As :meth:`StepChain.bind`; nothing is bound.
         """
-        core = self._core.rebind(READER, operands)
-        if core is None:
-            for name, tensor in operands.items():
-                tensor_ref(f"[chain] bind {name}", tensor)
-        return StepChain._of_core(core, operands)
+        operands = dict(operands)  # the chain's own
+        return self.bind_read(operands, operand_refs(operands, "[chain] bind "))
+
+    def bind_read(self, operands: dict[str, torch.Tensor], refs: Any) -> StepChain:
+        """The same for operands that :func:`~sdm_runtime.tensors.operand_refs` has read.
+
+        The chain keeps the dict, which must stay as it is.
+        """
+        return StepChain._of_core(self._core.rebind(refs), operands, refs)

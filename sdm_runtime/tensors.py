@@ -45,12 +45,17 @@ def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
     return ref
 
 
-def operand_refs(operands: dict[str, torch.Tensor]) -> Any:
-    """References to all of them by name, read at once. Raises as :func:`tensor_ref`."""
+def operand_refs(operands: dict[str, torch.Tensor], where: str = "") -> Any:
+    """References to all of them by name, read at once. Raises as :func:`tensor_ref`.
+
+    Args:
+        operands: By name; the caller keeps the tensors alive.
+        where: What messages put before a name: ``"[chain] bind "``.
+    """
     refs = READER.read_all(operands)
     if refs is None:
         for name, tensor in operands.items():
-            tensor_ref(name, tensor)
+            tensor_ref(where + name, tensor)
     return refs
 
 

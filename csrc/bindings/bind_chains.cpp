@@ -50,18 +50,13 @@ void expect_known(const Chain& chain, std::string_view name) {
   throw Error(ErrorKind::kPlan, cat("[chain] bind: no plan has an operand '", name, "'"));
 }
 
-// The chain on other tensors, by operand name; none when a tensor cannot be read.
-std::shared_ptr<Chain> rebind(const Chain& chain, const TensorReader& reader,
-                              const py::dict& tensors) {
-  std::vector<TensorRef> refs;
+// The chain on other tensors, by operand name.
+std::shared_ptr<Chain> rebind(const Chain& chain, const Operands& given) {
   std::vector<plancap::OperandRef> operands;
-  refs.reserve(tensors.size());
-  for (const auto& [name, tensor] : tensors) {
-    const std::optional<TensorRef> ref = reader.read(tensor);
-    if (!ref) return nullptr;
-    refs.push_back(*ref);
-    operands.push_back({name.cast<std::string_view>(), &refs.back()});
-    expect_known(chain, operands.back().name);
+  operands.reserve(given.list().size());
+  for (const auto& [name, tensor] : given.list()) {
+    expect_known(chain, name);
+    operands.push_back({name, &tensor});
   }
   return chain.rebind(operands);
 }
@@ -102,7 +97,7 @@ void bind_chains(py::module_& module) {
       .def("run", &run, py::arg("stream"), py::arg("blas_handle") = 0,
            py::arg("windowed") = py::none())
       .def("has_library_step", &Chain::has_library_step)
-      .def("rebind", &rebind, py::arg("reader"), py::arg("tensors"))
+      .def("rebind", &rebind, py::arg("operands"))
       .def("bound_plans", &bound_plans)
       .def("ascending", [](const Chain& chain) { return chain.order() == StepOrder::kAscending; })
       .def("on_host", [](const Chain& chain) { return chain.backend() == plancap::Backend::kHost; })

@@ -48,7 +48,9 @@ void bind_tensors(py::module_& module) {
       .def(py::init(&make_tensor), py::arg("data"), py::arg("dtype"), py::arg("device"),
            py::arg("shape"), py::arg("strides"))
       .def("__str__", &TensorRef::describe);
-  py::class_<Operands>(module, "Operands");
+  py::class_<Operands>(module, "Operands")
+      .def("aligned", &Operands::aligned, py::arg("bytes"))
+      .def("moved", &Operands::moved, py::arg("tensors"));
   py::class_<TensorReader>(module, "TensorReader")
       .def(py::init<py::object, py::dict>(), py::arg("strided"), py::arg("dtypes"))
       .def("read", &TensorReader::read)

@@ -1,5 +1,7 @@
 #include "bindings/tensor_reader.h"
 
+#include <algorithm>
+
 #include "plancap/error.h"
 
 namespace py = pybind11;
@@ -91,26 +93,50 @@ const TensorRef& Operands::at(std::string_view name) const {
   return *tensor;
 }
 
+bool Operands::aligned(uint64_t bytes) const {
+  return std::ranges::all_of(list_, [&](const plancap::NamedTensor& named) {
+    return reinterpret_cast<uintptr_t>(named.second.data) % bytes == 0;
+  });
+}
+
+std::optional<std::string> Operands::moved(const py::dict& tensors) const {
+  SDM_INTERNAL_CHECK(tensors.size() == list_.size(), tensors.size(), " tensors for ", list_.size(),
+                     " references");
+  size_t index = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const auto& [known, ref] = list_[index++];
+    SDM_INTERNAL_CHECK(name.cast<std::string_view>() == known, "another order of the operands");
+    const uintptr_t now = address(call(tensor, names().data_ptr));
+    if (now != reinterpret_cast<uintptr_t>(ref.data)) return known;
+  }
+  return {};
+}
+
 TensorReader::TensorReader(py::object strided, py::dict dtypes)
     : strided_(std::move(strided)), dtypes_(std::move(dtypes)) {}
 
 std::optional<TensorRef> TensorReader::read(py::handle tensor) const {
+  std::optional<TensorRef> ref(std::in_place);
+  if (!read_into(tensor, *ref)) ref.reset();
+  return ref;
+}
+
+bool TensorReader::read_into(py::handle tensor, TensorRef& ref) const {
   // What it is.
   const Names& name = names();
   const py::object nested = py::getattr(tensor, name.is_nested, py::none());
-  if (!nested.is(py::bool_(false))) return {};
-  if (!get(tensor, name.layout).is(strided_)) return {};
+  if (!nested.is(py::bool_(false))) return false;
+  if (!get(tensor, name.layout).is(strided_)) return false;
   PyObject* const code = PyDict_GetItem(dtypes_.ptr(), get(tensor, name.dtype).ptr());
-  if (code == nullptr) return {};
-  if (!call(tensor, name.is_neg).is(py::bool_(false))) return {};
-  TensorRef ref;
+  if (code == nullptr) return false;
+  if (!call(tensor, name.is_neg).is(py::bool_(false))) return false;
   ref.dtype = static_cast<Dtype>(PyLong_AsLong(code));
 
   // Where it is.
   if (get(tensor, name.is_cuda).is(py::bool_(true))) {
     ref.device = {DeviceKind::kCuda, static_cast<int>(number(call(tensor, name.get_device)))};
   } else if (!get(tensor, name.is_cpu).is(py::bool_(true))) {
-    return {};
+    return false;
   }
   ref.data = reinterpret_cast<void*>(address(call(tensor, name.data_ptr)));
 
@@ -129,19 +155,20 @@ std::optional<TensorRef> TensorReader::read(py::handle tensor) const {
   const int64_t held = number(call(call(tensor, name.untyped_storage), name.nbytes));
   const int64_t first = number(call(tensor, name.storage_offset)) * dtype_bytes(ref.dtype);
   const uint64_t extent = extent_bytes(ref);
-  if (static_cast<uint64_t>(held) < static_cast<uint64_t>(first) + extent) return {};
+  if (static_cast<uint64_t>(held) < static_cast<uint64_t>(first) + extent) return false;
 
   // A wrapper (a fake or a distributed tensor) says what it stands for, and has no memory.
-  if (ref.data == nullptr && extent > 0) return {};
-  return ref;
+  if (ref.data == nullptr && extent > 0) return false;
+  return true;
 }
 
 std::optional<Operands> TensorReader::read_all(const py::dict& tensors) const {
-  Operands operands;
+  std::optional<Operands> operands(std::in_place);
+  operands->list_.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors) {
-    const std::optional<TensorRef> ref = read(tensor);
-    if (!ref) return {};
-    operands.add(name.cast<std::string>(), *ref);
+    auto& [text, ref] = operands->list_.emplace_back();
+    text = name.cast<std::string_view>();
+    if (!read_into(tensor, ref)) return {};
   }
   return operands;
 }

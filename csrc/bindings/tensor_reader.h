@@ -1,6 +1,7 @@
 // References to torch tensors, read through their Python attributes: a backward makes dozens.
 #pragma once
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,17 +11,24 @@
 
 namespace sdm::bindings {
 
-// References by name, for kernels that take many.
+// References by name, for kernels and chains that take many.
 class Operands {
  public:
-  void add(std::string name, const TensorRef& tensor) {
-    list_.emplace_back(std::move(name), tensor);
-  }
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   // Throws kInternal for a name that is not there: names are the Python side's, not a caller's.
   const TensorRef& at(std::string_view name) const;
+  std::span<const plancap::NamedTensor> list() const { return list_; }
+
+  // Whether each address is a multiple of so many bytes.
+  bool aligned(uint64_t bytes) const;
+
+  // The name of the first tensor whose memory is elsewhere by now; none when all are in place.
+  // Tensors: those that the references were read from, as they were given.
+  std::optional<std::string> moved(const pybind11::dict& tensors) const;
 
  private:
+  friend class TensorReader;
+
   const TensorRef* find(std::string_view name) const;
 
   std::vector<plancap::NamedTensor> list_;
@@ -39,6 +47,8 @@ class TensorReader {
   std::optional<Operands> read_all(const pybind11::dict& tensors) const;
 
  private:
+  bool read_into(pybind11::handle tensor, TensorRef& ref) const;
+
   pybind11::object strided_;
   pybind11::dict dtypes_;
 };

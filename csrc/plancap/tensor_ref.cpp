@@ -1,5 +1,7 @@
 #include "plancap/tensor_ref.h"
 
+#include <algorithm>
+
 #include "plancap/error.h"
 
 namespace sdm {
@@ -36,6 +38,16 @@ std::string expected_text(Dtype dtype, std::initializer_list<Dim> shape) {
 }
 
 }  // namespace
+
+TensorRef& TensorRef::operator=(const TensorRef& other) {
+  data = other.data;
+  dtype = other.dtype;
+  device = other.device;
+  ndim = other.ndim;
+  std::copy_n(other.shape.begin(), ndim, shape.begin());
+  std::copy_n(other.strides.begin(), ndim, strides.begin());
+  return *this;
+}
 
 int64_t TensorRef::numel() const {
   int64_t count = 1;

@@ -27,8 +27,14 @@ struct TensorRef {
   Dtype dtype = Dtype::kFloat32;
   Device device;
   int ndim = 0;
-  std::array<int64_t, kMaxDims> shape{};
-  std::array<int64_t, kMaxDims> strides{};  // in elements
+  // Undefined from ndim on, and neither cleared nor copied there: a call makes a hundred references
+  // and would touch a hundred kilobytes.
+  std::array<int64_t, kMaxDims> shape;
+  std::array<int64_t, kMaxDims> strides;  // in elements
+
+  TensorRef() {}  // NOLINT(modernize-use-equals-default): a defaulted one may clear the arrays
+  TensorRef(const TensorRef& other) { *this = other; }
+  TensorRef& operator=(const TensorRef& other);
 
   bool defined() const { return ndim > 0 || data != nullptr; }
   int64_t numel() const;

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from torch import Tensor
 
 from sdm_runtime.chain import StepChain
 from sdm_runtime.chain_template import ChainTemplate
+from sdm_runtime.tensors import operand_refs
 
 _ALIGNMENT = 16  # bytes: what a plan may ask of an address at most
 _MOST_TEMPLATES = 64
@@ -17,21 +18,22 @@ _lock = threading.Lock()  # of whoever adds or removes one: calls run on many th
 
 
 def bound_chain(
-    kind: tuple[object, ...], operands: Mapping[str, Tensor], record: Callable[[], StepChain]
+    kind: tuple[object, ...], operands: dict[str, Tensor], record: Callable[[], StepChain]
 ) -> StepChain:
     """The chain that ``record()`` gives for these operands, from an earlier one where there is one.
 
     Args:
         kind: All that its plans hold but addresses, hashable.
-        operands: Those of every plan, by name.
+        operands: Those of every plan, by name; the chain keeps the dict, which must stay as it is.
         record: Records the plans on these operands.
     """
+    refs = operand_refs(operands, "[chain] bind ")
     # A plan for aligned addresses takes others that are aligned; any other is of its own kind.
-    if any(tensor.data_ptr() % _ALIGNMENT for tensor in operands.values()):
+    if not refs.aligned(_ALIGNMENT):
         return record()
     template = _templates.get(kind)
     if template is not None:
-        return template.bind(dict(operands))
+        return template.bind_read(operands, refs)
     chain = record()
     _keep(kind, ChainTemplate(chain))
     return chain

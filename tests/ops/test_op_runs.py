@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from op_cases import Case, call, make_inputs, run
+from op_cases import Case, call, make_grad, make_inputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdm_runtime
@@ -175,22 +175,27 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
     assert sum(calls.count.values()) <= 5, calls.count
 
 
-def test_a_kind_of_call_is_recorded_once(monkeypatch):
+@pytest.fixture
+def recorded(monkeypatch):
+    """No templates to begin with; the names of the plans that are recorded."""
     monkeypatch.setattr(bound_chains, "_templates", {})
-    recorded = []
+    names = []
 
     def counting(name):
         plan = getattr(kernels, name)
 
         def count(*args, **sizes):
-            recorded.append(name)
+            names.append(name)
             return plan(*args, **sizes)
 
         return count
 
     for name in ("plan_fx_read", "plan_fx_write", "plan_gx_pa2"):
         monkeypatch.setattr(kernels, name, counting(name))
+    return names
 
+
+def test_a_kind_of_call_is_recorded_once(recorded):
     first, others = _bits(run(CASE)), _bits(run(CASE.but(seed=1)))
     assert recorded == ["plan_fx_read", "plan_fx_write", "plan_gx_pa2"]
     for given, wanted in zip(_bits(run(CASE)), first, strict=True):
@@ -200,6 +205,21 @@ def test_a_kind_of_call_is_recorded_once(monkeypatch):
         recorded.clear()
         run(case)
         assert len(recorded) == 3
+
+
+def test_addresses_off_a_boundary_have_plans_of_their_own(recorded):
+    wanted = run(CASE)
+    inputs = make_inputs(CASE)
+    rows = inputs["memory"]
+    for shift, plans in ((1, 3), (1, 3), (0, 0)):  # in elements of 4 bytes
+        recorded.clear()
+        memory = torch.empty(rows.numel() + shift)[shift:].view_as(rows).copy_(rows)
+        v = inputs["v"].clone().requires_grad_()
+        readings = call(CASE, inputs | {"memory": memory, "v": v})
+        readings.backward(make_grad(CASE))
+        assert torch.equal(readings, wanted.readings)
+        assert torch.equal(v.grad, wanted.grads["v"])
+        assert len(recorded) == plans, shift
 
 
 def test_many_threads_may_have_calls_of_new_kinds(monkeypatch):

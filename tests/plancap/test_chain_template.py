@@ -85,6 +85,14 @@ def test_a_name_of_no_plan_is_refused(template):
         template.bind(without_kpay() | {"more": torch.zeros(1)})
 
 
+def test_the_dict_stays_the_callers(template):
+    operands = without_kpay()
+    chain = template.bind(operands)
+    operands["more"] = operands.pop("gy")
+    chain.run()
+    assert "gy" in chain.plans[-1].tensors
+
+
 def test_replaced_memory_is_noticed(template):
     operands = without_kpay()
     chain = template.bind(operands)
