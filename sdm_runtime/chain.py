@@ -152,8 +152,9 @@ class StepChain:
                     raise ValueError(f"[chain] {name}: expected None for a host chain, got {given}")
             core.run(0)
             return
-        handle = blas_handle(self.device, stream) if self.has_library_step else 0
-        core.run(stream_address(self.device, stream), handle, windowed)
+        device = self.device
+        handle = blas_handle(device, stream) if core.has_library_step() else 0
+        core.run(stream_address(device, stream), handle, windowed)
 
     def run_step(self, ti: int) -> None:
         """Run the launches of one step of a host chain: for work that looks at each step's results.

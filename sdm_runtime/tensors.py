@@ -119,7 +119,9 @@ def current_stream(device: torch.device) -> int:
     """The address of torch's current stream on ``device``; 0 on the CPU."""
     if device.type != "cuda":
         return 0
-    return int(torch.cuda.current_stream(device).cuda_stream)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    # What torch.cuda.current_stream makes its object of; a backward asks before its first launch.
+    return torch._C._cuda_getCurrentRawStream(index)
 
 
 def stream_address(device: torch.device, stream: torch.cuda.Stream | int | None) -> int:
