@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sdm_runtime.ops.geometry import Geometry
 from sdm_runtime.ops.quant import SnapshotFormat
 
 
-@dataclass(frozen=True)
-class Call:
-    """The sizes and options of a call, after its checks."""
+class Call(NamedTuple):
+    """The sizes and options of a call, after its checks. Calls of a kind are equal."""
 
     geometry: Geometry
     form: SnapshotFormat

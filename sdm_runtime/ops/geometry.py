@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MIN_CHUNK = 16
 MAX_CHUNK = 256
@@ -14,8 +14,7 @@ _SEGMENT_BYTES_HOST = 64 << 20
 _SEGMENT_BYTES_CUDA = 2 << 30
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """Steps ``[first, last)`` of a call; their chunks are ``[first * P, last * P)``."""
 
     first: int
@@ -27,8 +26,7 @@ class Segment:
         return self.last - self.first
 
 
-@dataclass(frozen=True)
-class Geometry:
+class Geometry(NamedTuple):
     """P streams of T tokens, cut into chunks of C tokens, with W writes and R reads per token.
 
     Chunk ``ti * P + p`` is stream p's chunk at step ti; the last step may be ragged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +15,7 @@ _INT4_MAX = 7.0
 _SCALE_MIN = 1e-12
 
 
-@dataclass(frozen=True)
-class SnapshotFormat:
+class SnapshotFormat(NamedTuple):
     """How a snapshot row of hd elements is stored."""
 
     name: str
