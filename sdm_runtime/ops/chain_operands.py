@@ -45,7 +45,11 @@ class ChainOperands(NamedTuple):
 
     def of_chain(self) -> dict[str, Tensor]:
         """Those of the chain's plans, by name."""
-        return {k: x for k, x in self._asdict().items() if x is not None and k != "cpe"}
+        operands = dict(zip(_OF_CHAIN, self, strict=False))
+        return {name: x for name, x in operands.items() if x is not None}
+
+
+_OF_CHAIN = ChainOperands._fields[:-1]  # all but cpe
 
 
 def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> ChainOperands:
@@ -57,7 +61,6 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
     def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=bank.device)
 
-    dpd, out_eff, out_g = new(3, slices, count * n).unbind(0)
     r = saved.records
     grad_dtype = torch.float32 if call.grad_bank_fp32 else bank.dtype
     return ChainOperands(
@@ -67,7 +70,7 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
         pd=r.pd,
         slots=r.slots,
         d_dv=new(rows, hd),
-        dpd=dpd,
+        dpd=new(slices, count * n),
         d_u=new(count, geometry.chunk, hd),
         x=saved.x,
         snap=saved.snapshot,
@@ -75,8 +78,8 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
         beta=r.beta,
         rec=r.rec,
         bpre=r.bpre,
-        out_eff=out_eff,
-        out_g=out_g,
+        out_eff=new(slices, count * n),
+        out_g=new(slices, count * n),
         gy=new(rows, hd),
         qrec=r.qrec,
         dq=new(slices, count * m),

@@ -49,8 +49,10 @@ def scaled_transpose(x: Tensor, beta: Tensor) -> Tensor:
 def lower_products(a: Tensor, b: Tensor) -> Tensor:
     """The cells t' <= t of a b^T [N, C, C] for a and b [N, C, hd]; the others are undefined."""
     count, chunk, _ = a.shape
-    out = a.new_empty(count, chunk, chunk)
     b = b.transpose(1, 2)
+    if chunk <= _BAND:
+        return product(a, b)
+    out = a.new_empty(count, chunk, chunk)
     for rows in _bands(chunk):
         product(a[:, rows], b[:, :, : rows.stop], out=out[:, rows, : rows.stop])
     return out
@@ -59,6 +61,9 @@ def lower_products(a: Tensor, b: Tensor) -> Tensor:
 def lower_transposed_product(lower: Tensor, y: Tensor, out: Tensor) -> None:
     """Write lower^T y into out [N, C, hd] for lower-triangular [N, C, C] and y [N, C, hd]."""
     upper = lower.transpose(1, 2)
+    if lower.shape[1] <= _BAND:
+        product(upper, y, out=out)
+        return
     for rows in _bands(lower.shape[1]):
         product(upper[:, rows, rows.start :], y[:, rows.start :], out=out[:, rows])
 

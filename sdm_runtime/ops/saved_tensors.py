@@ -50,9 +50,12 @@ def put_together(tensors: Sequence[Tensor | None], forms: Sequence[Form | None])
         ValueError: A hook has changed a shape or a device.
     """
     for name, x, form in zip(_NAMES, tensors, forms, strict=True):
-        if x is None or form is None or _form(x) == form:
+        if x is None or form is None:
             continue
-        error = TypeError if x.dtype != form.dtype else ValueError
+        shape, dtype, device = form
+        if x.shape == shape and x.dtype is dtype and x.device == device:
+            continue
+        error = TypeError if x.dtype != dtype else ValueError
         raise error(
             f"[sdm_write_read] backward: expected the saved {name} as the forward left it, "
             f"{form.describe()}, got {_form(x).describe()} from a saved-tensor hook"

@@ -51,10 +51,13 @@ def stage_into(
     """The same into out, rounding to its dtype; ragged tails hold `padding`."""
     begin, end = geometry.token_range(segment)
     chunk, steps = geometry.chunk, segment.steps
-    target = out.view(steps, geometry.streams, chunk, x.shape[2]).permute(1, 0, 2, 3)
+    target = out.view(steps, geometry.streams, chunk, x.shape[2]).transpose(0, 1)
     whole = (end - begin) // chunk
     cut = begin + whole * chunk
-    target[:, :whole] = x[:, begin:cut].view(x.shape[0], whole, chunk, x.shape[2])
+    # Cut nothing that is whole: a backward's device waits for these operations.
+    source = x if whole * chunk == x.shape[1] else x[:, begin:cut]
+    rows = target if whole == steps else target[:, :whole]
+    rows.copy_(source.view(x.shape[0], whole, chunk, x.shape[2]))
     if whole < steps:
         target[:, whole, : end - cut] = x[:, cut:end]
         target[:, whole, end - cut :] = padding
@@ -64,10 +67,12 @@ def unstage(x: Tensor, out: Tensor, geometry: Geometry, segment: Segment) -> Non
     """Write a segment's rows x [steps * P, C, D] into out [P, T, D], rounding to its dtype."""
     begin, end = geometry.token_range(segment)
     chunk = geometry.chunk
-    source = x.view(segment.steps, geometry.streams, chunk, x.shape[2]).permute(1, 0, 2, 3)
+    source = x.view(segment.steps, geometry.streams, chunk, x.shape[2]).transpose(0, 1)
     whole = (end - begin) // chunk
     cut = begin + whole * chunk
-    out[:, begin:cut].view(out.shape[0], whole, chunk, out.shape[2]).copy_(source[:, :whole])
+    target = out if whole * chunk == out.shape[1] else out[:, begin:cut]
+    rows = source if whole == segment.steps else source[:, :whole]
+    target.view(out.shape[0], whole, chunk, out.shape[2]).copy_(rows)
     if cut < end:
         out[:, cut:end] = source[:, whole, : end - cut]
 
