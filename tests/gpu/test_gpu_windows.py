@@ -11,18 +11,10 @@ from test_gpu_runs import BusyStreams
 from sdm_runtime import BlasGemmStep, StepChain
 from sdm_runtime.chain_template import ChainTemplate
 
-LONG = Shape(hd=128, chunk=16, writes=4, reads=4, steps=150, slots=64)  # 600 launches, 9 windows
-WIDE = Shape(hd=200, chunk=16, writes=3, reads=5, steps=97, slots=32)  # no whole windows
-
-
-def nodes_and_kernels(work):
-    """How many graphs ``work`` launched and how many kernels ran."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        work()
-        torch.cuda.synchronize()
-    names = [event.name for event in profile.events()]
-    return sum("GraphLaunch" in name for name in names), sum(n.startswith("gx_") for n in names)
+LONG = Shape(
+    hd=128, chunk=16, writes=4, reads=4, steps=150, slots=64
+)  # 9 windows of 16 steps, and 6
+WIDE = Shape(hd=200, chunk=16, writes=3, reads=5, steps=97, slots=32)  # 6 windows, and 1 step
 
 
 @pytest.mark.parametrize("shape", [LONG, WIDE], ids=["long", "wide"])
@@ -37,15 +29,11 @@ def test_windows_change_no_bit(shape, pdl):
         assert case.wrong(operands) == [], windowed
 
 
-def test_the_first_run_and_captures_take_single_launches():
+def test_a_capture_takes_single_launches():
     case = Case(LONG)
     operands = case.fresh()
     chain = case.chain(operands)
-    assert nodes_and_kernels(chain.run) == (0, 4 * LONG.steps)
-    case.restore(operands)
-    assert nodes_and_kernels(lambda: chain.run(windowed=True)) == (9, 4 * LONG.steps)
-    assert case.wrong(operands) == []
-
+    chain.run(windowed=True)
     case.restore(operands)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -55,19 +55,22 @@ class Issuer {
   std::vector<CUlaunchConfig> configs_;  // one per plan
 };
 
-// Issues launches one by one until the device has nothing left to do but what was just issued, or
-// all are out; how many steps that took. Looks after as many launches as a window has and then
-// after twice as many each time: a mark keeps the next launch from starting early.
+// Issues launches one by one until the device is found to wait for them, or all are out; how many
+// steps that took. Looks when half as many are out as a window has, and then at twice as many each
+// time: a mark keeps the launch behind it from starting early.
 int64_t issue_until_starved(const Chain& chain, CUstream stream, Issuer& issuer,
                             LaunchWindow& window) {
+  const int64_t width = LaunchWindow::steps_of(chain);
+  // A device that has come past a mark this far back has next to nothing left to do.
+  const int64_t lead = std::max<int64_t>(width / 8, 1);
   int64_t done = 0;
-  for (int64_t next = std::max<int64_t>(LaunchWindow::steps_of(chain) / 2, 1); next < chain.steps();
-       next *= 2) {
-    issuer.issue(done, next);
-    if (done > 0 && window.passed_mark()) return next;
+  for (int64_t next = std::max(width / 2, lead); next < chain.steps(); next *= 2) {
+    issuer.issue(done, next - lead);
     window.mark(stream);
     issuer.walk().begin_anew();
+    issuer.issue(next - lead, next);
     done = next;
+    if (window.passed_mark()) return done;
   }
   issuer.issue(done, chain.steps());
   return chain.steps();

@@ -65,8 +65,8 @@ def test_a_run_goes_over_to_windows_when_the_device_waits(driver, pair):
     chain.run(driver.stream())
     assert not any(issued(driver)[1])  # a chain that runs once needs no window
     chain.run(driver.stream())
-    # 32 launches, a mark behind them; 32 more, and the mark is passed.
-    assert issued(driver)[1] == [False] * 64 + [True] * 192 + [False] * 44
+    # 24 launches, a mark behind them; 8 more, and the mark is passed.
+    assert issued(driver)[1] == [False] * 32 + [True] * 256 + [False] * 12
 
 
 def test_a_device_that_is_behind_gets_single_launches(driver, pair):
@@ -77,7 +77,7 @@ def test_a_device_that_is_behind_gets_single_launches(driver, pair):
         chain.run(driver.stream())
     log = driver.log("launch", "node", "mark")
     marks = [index for index, entry in enumerate(log) if entry["call"] == "mark"]
-    assert marks == [32, 65, 130, 259]  # behind 32, 64, 128 and 256 launches
+    assert marks == [24, 57, 122, 251]  # 8 before 32, 64, 128 and 256 launches
     assert not any(entry["call"] == "node" for entry in log)
 
 
