@@ -2,6 +2,11 @@
 #pragma once
 #include <cstdint>
 
+// Long for a kernel; short for one that a tool slows down a thousand times.
+#if defined(SDM_BOUNDED_WAIT) && !defined(SDM_BOUNDED_WAIT_SECONDS)
+#define SDM_BOUNDED_WAIT_SECONDS 2
+#endif
+
 namespace sdm {
 
 // The address that shared-memory instructions take.
@@ -73,14 +78,14 @@ __device__ __forceinline__ bool mbarrier_try_wait_cluster(uint32_t barrier, uint
   return done;
 }
 
-// Spins until try_wait() holds. With SDM_BOUNDED_WAIT a wait of about two seconds traps, so that a
-// mistake in a debug build is an error and not a hung device.
+// Spins until try_wait() holds. With SDM_BOUNDED_WAIT a wait of about SDM_BOUNDED_WAIT_SECONDS
+// traps, so that a mistake in a debug build is an error and not a hung device.
 template <typename TryWait>
 __device__ __forceinline__ void spin_until(const TryWait& try_wait) {
 #if defined(SDM_BOUNDED_WAIT)
   const long long start = clock64();
   while (!try_wait()) {
-    if (clock64() - start > 4'000'000'000ll) asm volatile("trap;");
+    if (clock64() - start > SDM_BOUNDED_WAIT_SECONDS * 2'000'000'000ll) asm volatile("trap;");
   }
 #else
   while (!try_wait()) {
