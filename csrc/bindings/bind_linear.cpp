@@ -35,6 +35,11 @@ py::list tactics() {
     row["token_stages"] = tactic.token_stages;
     row["sharers"] = tactic.sharers;
     row["shared_bytes"] = bf16_linear_shared_map(tactic).total;
+    py::list splits;
+    for (int32_t count = 1; count <= kBf16LinearMaxCluster; ++count) {
+      if (bf16_linear_splits_valid(tactic, count)) splits.append(count);
+    }
+    row["splits"] = py::tuple(splits);
     list.append(row);
   }
   return list;
@@ -57,11 +62,11 @@ void bind_linear(py::module_& module) {
   module.def("bf16_linear_tactics", &tactics);
   module.def("bf16_linear_pick", [](int64_t m, int64_t n, int64_t k, int sm_count) {
     const Bf16LinearChoice choice = bf16_linear_pick({m, n, k}, sm_count);
-    return std::make_pair(choice.tactic, choice.split_log2);
+    return std::make_pair(choice.tactic, choice.splits);
   });
   module.def("bf16_linear_blocks",
-             [](int64_t m, int64_t n, int64_t k, int32_t tactic, int32_t split_log2) {
-               const Bf16LinearGrid grid = bf16_linear_grid({m, n, k}, {tactic, split_log2});
+             [](int64_t m, int64_t n, int64_t k, int32_t tactic, int32_t splits) {
+               const Bf16LinearGrid grid = bf16_linear_grid({m, n, k}, {tactic, splits});
                return int64_t{grid.x} * grid.y;
              });
 }

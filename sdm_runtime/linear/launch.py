@@ -34,7 +34,8 @@ def device_kind(index: int) -> tuple[int, int, int]:
 def tactics() -> tuple[dict[str, Any], ...]:
     """The kernel's tactic table.
 
-    Keys of a row: entry, rows, tokens, depth, stages, token_stages, sharers, shared_bytes.
+    Keys of a row: entry, rows, tokens, depth, stages, token_stages, sharers, shared_bytes, and
+    splits: the numbers of blocks that can share an output tile's depth.
     """
     return tuple(_core.bf16_linear_tactics())
 
@@ -44,15 +45,16 @@ def named_tactic(entry: str, splits: int) -> Tactic:
     """The tactic whose device function is ``entry``.
 
     Raises:
-        ValueError: The table has none of this name, or ``splits`` is no power of two.
+        ValueError: The table has none of this name, or it cannot have so many splits.
     """
     names = [tactic["entry"] for tactic in tactics()]
-    if entry not in names or splits < 1 or splits & (splits - 1):
-        raise ValueError(
-            f"[bf16_linear] tactic: expected one of {', '.join(names)} and a power of two of "
-            f"splits, got {entry} and {splits}"
-        )
-    return Tactic(names.index(entry), splits.bit_length() - 1)
+    if entry not in names:
+        raise ValueError(f"[bf16_linear] tactic: expected one of {', '.join(names)}, got {entry}")
+    index = names.index(entry)
+    if splits not in (allowed := tactics()[index]["splits"]):
+        words = ", ".join(map(str, allowed))
+        raise ValueError(f"[bf16_linear] splits: expected one of {words} for {entry}, got {splits}")
+    return Tactic(index, splits)
 
 
 def pick(shape: tuple[int, int, int], sm_count: int) -> Tactic:

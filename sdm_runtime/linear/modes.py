@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tactic:
-    """A row of the kernel's tactic table and 2**split_log2 blocks for an output tile's depth."""
+    """A row of the kernel's tactic table, and how many blocks share an output tile's depth."""
 
     index: int
-    split_log2: int
+    splits: int
 
     def for_core(self) -> tuple[int, int]:
         """As the core's launchers take it."""
-        return self.index, self.split_log2
+        return self.index, self.splits
 
 
 class _Modes(threading.local):
@@ -56,13 +56,13 @@ def static_weights() -> Iterator[None]:
 
 
 @contextmanager
-def forced_tactic(index: int, split_log2: int) -> Iterator[None]:
+def forced_tactic(index: int, splits: int) -> Iterator[None]:
     """Make bf16_linear use its kernel, with this tactic, whatever the rule says: for tuning.
 
     Inside, a call that the kernel cannot serve is a ValueError, not a fallback.
     """
     before = _modes.forced
-    _modes.forced = Tactic(index, split_log2)
+    _modes.forced = Tactic(index, splits)
     try:
         yield
     finally:

@@ -126,7 +126,7 @@ def _record(x: Tensor, choice: _Choice) -> None:
     geometry = {}
     if choice.tactic is not None:
         entry = tactics()[choice.tactic.index]["entry"]
-        geometry = {"tactic": entry, "splits": 1 << choice.tactic.split_log2}
+        geometry = {"tactic": entry, "splits": choice.tactic.splits}
     record(
         Dispatch(
             op="bf16_linear",

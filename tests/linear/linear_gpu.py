@@ -27,26 +27,21 @@ def _missing() -> str:
 ON_HOPPER = [pytest.mark.gpu, pytest.mark.skipif(bool(_missing()), reason=_missing())]
 
 
-def choices(depth: int) -> Iterator[Tactic]:
-    """Every tactic with every split that has depth, tokens and room in a cluster for its blocks."""
+def choices() -> Iterator[Tactic]:
+    """Every tactic with every number of splits that it can have."""
     for index, row in enumerate(tactics()):
-        for split_log2 in range(4):
-            splits = 1 << split_log2
-            fits = splits <= -(-depth // row["depth"]) and 2 * splits <= row["tokens"]
-            if fits and splits * row["sharers"] <= 8:
-                yield Tactic(index, split_log2)
+        for splits in row["splits"]:
+            yield Tactic(index, splits)
 
 
 def name(tactic: Tactic) -> str:
     """For the ids of parametrized tests."""
-    return (
-        f"{tactics()[tactic.index]['entry'].removeprefix('bf16_linear_')}_x{1 << tactic.split_log2}"
-    )
+    return f"{tactics()[tactic.index]['entry'].removeprefix('bf16_linear_')}_x{tactic.splits}"
 
 
 def forced(tactic: Tactic):
     """The context in which bf16_linear runs with this tactic."""
-    return forced_tactic(tactic.index, tactic.split_log2)
+    return forced_tactic(tactic.index, tactic.splits)
 
 
 def run_into(y, x, weight, bias, tactic: Tactic, *, pdl: bool = False) -> None:

@@ -125,7 +125,7 @@ def test_a_hopper_that_runs_as_another_device_is_of_that_kind(monkeypatch):
 
 def test_a_forced_tactic_never_falls_back():
     x, weight, bias = operands(3, 16, 24)
-    with forced_tactic(0, 0), pytest.raises(ValueError, match="the tensors are on cpu"):
+    with forced_tactic(0, 1), pytest.raises(ValueError, match="the tensors are on cpu"):
         bf16_linear(x, weight, bias)
     assert bf16_linear(x, weight, bias).shape == (3, 16)
 

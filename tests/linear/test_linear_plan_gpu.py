@@ -9,11 +9,14 @@ import pytest
 import torch
 from linear_cases import error, operands, reference
 from linear_gpu import ON_HOPPER, choices, forced
+from plan_cases import from_bytes, params_offset, plan_bytes, records, reseal
 
-from sdm_runtime import Plan, StepChain, bf16_linear, last_dispatch
+from sdm_runtime import Plan, PlanError, StepChain, bf16_linear, last_dispatch
 from sdm_runtime.linear import forced_tactic, plan_bf16_linear, rule, static_weights
 from sdm_runtime.linear.launch import device_kind, tactics
 from sdm_runtime.linear.op import _bf16_linear
+from sdm_runtime.plan_format import FieldRecord
+from sdm_runtime.plan_records import text
 
 pytestmark = ON_HOPPER
 
@@ -22,10 +25,10 @@ def empty_like_output(x, weight):
     return torch.full((x.shape[0], weight.shape[0]), torch.nan, dtype=x.dtype, device=x.device)
 
 
-@pytest.mark.parametrize("tactic", [(0, 0), (0, 2), (1, 1), (6, 2), (7, 1)])
+@pytest.mark.parametrize("tactic", [(0, 1), (0, 4), (1, 2), (6, 3), (7, 2), (13, 5)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_recorded_saved_loaded_rebound(tactic, bias, tmp_path):
-    tactic = next(c for c in choices(1032) if c.for_core() == tactic)
+    tactic = next(c for c in choices() if c.for_core() == tactic)
     first = operands(17, 200, 1032, bias=bias, device="cuda")
     second = operands(17, 200, 1032, bias=bias, seed=9, device="cuda")
     outputs = [empty_like_output(*first[:2]) for _ in range(2)]
@@ -94,7 +97,7 @@ def test_compiles_as_one_graph(backend):
     block = Block(2048, 1024).cuda().bfloat16()
     x = torch.randn(4, 2, 2048, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     compiled = torch.compile(block, fullgraph=True, backend=backend)
-    with forced(next(choices(2048))):
+    with forced(next(choices())):
         assert torch.equal(compiled(x), block(x))
         assert last_dispatch()["gemm"] == "bf16_linear"
         compiled(x).float().sum().backward()
@@ -106,7 +109,7 @@ def test_compiles_as_one_graph(backend):
 def test_opcheck():
     x, weight, bias = operands(3, 16, 24, device="cuda")
     x.requires_grad_()
-    with forced(next(choices(24))):
+    with forced(next(choices())):
         torch.library.opcheck(_bf16_linear, (x, weight, bias))
 
 
@@ -115,7 +118,7 @@ def test_gradients():
     ours = [t.clone().requires_grad_() for t in given]
     exact = [t.double().requires_grad_() for t in given]
     upstream = torch.rand(12, 64, device="cuda", dtype=torch.bfloat16)
-    with forced(next(choices(136))):
+    with forced(next(choices())):
         bf16_linear(*ours).backward(upstream)
     torch.nn.functional.linear(*exact).backward(upstream.double())
     for mine, want in zip(ours, exact, strict=True):
@@ -169,7 +172,54 @@ def test_the_rule_leaves_the_rest_to_the_library():
 
 def test_a_tactic_that_does_not_fit_is_named():
     x, weight, bias = operands(3, 24, 40, device="cuda")
-    with forced_tactic(len(tactics()), 0), pytest.raises(ValueError, match="tactic: expected 0"):
+    with forced_tactic(len(tactics()), 1), pytest.raises(ValueError, match="tactic: expected 0"):
         bf16_linear(x, weight, bias)
-    with forced_tactic(0, 1), pytest.raises(ValueError, match="split_log2: expected 0"):
+    for splits in (-1, 0, 9):
+        refused = pytest.raises(ValueError, match=rf"splits: expected one of 1, .*, got {splits}$")
+        with forced_tactic(0, splits), refused:
+            bf16_linear(x, weight, bias)
+    index = next(i for i, row in enumerate(tactics()) if row["sharers"] == 4)
+    refused = pytest.raises(ValueError, match=r"splits: expected one of 1, 2 for .*_m4, got 3$")
+    with forced_tactic(index, 3), refused:
         bf16_linear(x, weight, bias)
+
+
+def field_span(data, name: str) -> slice:
+    """The bytes of a field in the parameter block."""
+    start = params_offset(data)
+    for kind, at in records(data):
+        if kind is FieldRecord and text((field := kind.unpack(data, at)).name) == name:
+            return slice(start + field.offset, start + field.offset + field.size)
+    raise KeyError(name)
+
+
+def with_fields(data, **values: int) -> bytearray:
+    changed = bytearray(data)
+    for name, value in values.items():
+        span = field_span(data, name)
+        changed[span] = value.to_bytes(span.stop - span.start, "little", signed=True)
+    return reseal(changed)
+
+
+def inverse(splits: int) -> int:
+    return -(-(1 << 30) // splits)
+
+
+CONTRADICTIONS = [
+    ({"splits": 0}, "splits"),
+    ({"splits": 9}, "splits"),
+    ({"splits": 2}, "split_inverse"),
+    ({"split_inverse": inverse(3) - 1}, "split_inverse"),
+    ({"splits": 2, "split_inverse": inverse(2)}, "tactic"),
+    ({"depth_tiles": 8}, "depth_tiles"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), CONTRADICTIONS)
+def test_a_plan_whose_splits_contradict_its_launch_is_refused(changes, named):
+    x, weight, _ = operands(17, 200, 1032, bias=False, device="cuda")
+    with forced_tactic(0, 3):
+        data = plan_bytes(plan_bf16_linear(x, weight, empty_like_output(x, weight)))
+    from_bytes(with_fields(data, splits=3, split_inverse=inverse(3), depth_tiles=9))  # the control
+    with pytest.raises(PlanError, match=named):
+        from_bytes(with_fields(data, **changes))

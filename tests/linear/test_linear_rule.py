@@ -119,14 +119,17 @@ def test_shipped_points_name_tactics_of_the_table():
         named_tactic(measured.tactic, measured.splits)
     with pytest.raises(ValueError, match="expected one of bf16_linear_r"):
         named_tactic("bf16_linear_r32_t8_k128_s6", 1)
+    assert named_tactic("bf16_linear_r64_t64_k128_s6_m4", 2).splits == 2
+    for splits in (0, 3):
+        with pytest.raises(ValueError, match=f"splits: expected one of 1, 2 for .*, got {splits}"):
+            named_tactic("bf16_linear_r64_t64_k128_s6_m4", splits)
 
 
 def test_shipped_tactics_fit_every_shape_they_serve():
-    """A point serves depths down to half its own; a split needs a depth tile and two tokens."""
+    """A point serves depths down to half its own, where each split still has a depth tile."""
     for measured in shipped_points():
         tactic = tactics()[named_tactic(measured.tactic, measured.splits).index]
         assert measured.splits <= -(-measured.depth // rule.MAX_STEP // tactic["depth"])
-        assert 2 * measured.splits <= tactic["tokens"]
 
 
 DAMAGE = {

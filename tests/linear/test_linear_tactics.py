@@ -31,23 +31,22 @@ def test_pick_is_the_smallest_tile_and_splits_while_its_blocks_pay(shape):
     tactic = tactics()[choice.index]
     tile = min(t["tokens"] for t in tactics() if t["tokens"] >= min(m, 128))
     assert choice.index == [t["tokens"] for t in tactics()].index(tile)
-    splits, most = 1 << choice.split_log2, min(8, -(-k // tactic["depth"]), tile // 2)
-    blocks = _core.bf16_linear_blocks(m, n, k, choice.index, choice.split_log2)
-    assert blocks == -(-n // tactic["rows"]) * -(-m // tile) * splits
-    assert splits <= most
-    assert splits == 1 or blocks <= 132 * 2 // splits
-    assert 2 * splits > most or 2 * blocks > 132 // splits
+    blocks = _core.bf16_linear_blocks(m, n, k, choice.index, choice.splits)
+    assert blocks == -(-n // tactic["rows"]) * -(-m // tile) * choice.splits
+    tiles = -(-k // tactic["depth"])
+    pay = [s for s in tactic["splits"] if s <= tiles and blocks // choice.splits * s * s <= 2 * 132]
+    assert choice.splits == max(pay, default=1)
 
 
 @pytest.mark.parametrize(("n", "splits"), [(1024, 4), (2048, 2), (4096, 2), (6144, 1), (11008, 1)])
 def test_pick_has_the_splits_that_were_measured_to_be_the_fastest(n, splits):
-    assert 1 << pick((1, n, 4096), 132).split_log2 == splits
+    assert pick((1, n, 4096), 132).splits == splits
 
 
 def test_pick_follows_the_number_of_sms():
-    assert pick((1, 4096, 4096), 132).split_log2 == 1
-    assert pick((1, 4096, 4096), 66).split_log2 == 0
-    assert pick((1, 4096, 4096), 528).split_log2 == 2
+    assert pick((1, 4096, 4096), 132).splits == 2
+    assert pick((1, 4096, 4096), 66).splits == 1
+    assert pick((1, 4096, 4096), 528).splits == 4
 
 
 def test_table():
@@ -57,6 +56,25 @@ def test_table():
         assert tactic["shared_bytes"] <= 227 * 1024
         assert tactic["rows"] in (64, 128)
         assert tactic["depth"] % 64 == 0
+
+
+# Unequal shares take more memory than these leave beside their rings.
+NO_ROOM = {"bf16_linear_r128_t64_k128_s4": {5, 6, 7}, "bf16_linear_r64_t128_k64_s8": {7}}
+
+
+def test_splits_are_all_that_fit_a_cluster_and_the_exchange():
+    for tactic in tactics():
+        cluster = set(range(1, 8 // tactic["sharers"] + 1))
+        assert set(tactic["splits"]) == cluster - NO_ROOM.get(tactic["entry"], set())
+
+
+def test_memory_for_unequal_shares_costs_no_resident_block():
+    """Two blocks share an SM wherever the rings and equal shares let them."""
+    for t in tactics():
+        rings = 2 * t["depth"] * (t["rows"] * t["stages"] + t["tokens"] * t["token_stages"])
+        barriers = 8 * (2 * t["stages"] + 2 * t["token_stages"] + 2)
+        fits_half = rings + barriers <= 113 * 1024
+        assert (t["shared_bytes"] <= 113 * 1024) == fits_half
 
 
 def test_generated_code_is_current():

@@ -43,9 +43,19 @@ def test_candidates_fit_what_their_point_may_serve(shape):
     found = measure.candidates(shape, 132)
     assert len(found) == len(set(found)) >= 3
     for tactic in found:
-        row, splits = tactics()[tactic.index], 1 << tactic.split_log2
+        row = tactics()[tactic.index]
         assert row["tokens"] <= 2 * shape[0] or row["tokens"] == 8
-        assert splits * row["depth"] <= shape[2] // 2 + row["depth"] - 1
+        assert tactic.splits in row["splits"]
+        assert tactic.splits * row["depth"] <= shape[2] // 2 + row["depth"] - 1
+
+
+def test_candidates_have_every_number_of_splits_within_two_waves():
+    shape, wide = (64, 2112, 7168), 33  # blocks of 64 rows
+    found = measure.candidates(shape, 132)
+    index = ENTRIES.index("bf16_linear_r64_t64_k128_s7")
+    assert [t.splits for t in found if t.index == index] == [1, 2, 3, 4, 5, 6, 7, 8]
+    few = [t.splits for t in measure.candidates(shape, 2 * wide) if t.index == index]
+    assert few == [1, 2, 3, 4]
 
 
 class FakeCalls:
@@ -58,7 +68,7 @@ class FakeCalls:
         return lambda: 20.0
 
     def kernel(self, tactic, pdl):
-        base = 10.0 + tactic.index + tactic.split_log2
+        base = 10.0 + tactic.index + tactic.splits - 1
         return lambda: base - 4 * pdl
 
     def chain(self, call):
@@ -129,4 +139,4 @@ def test_what_the_time_does_not_suffice_for_is_left_out(monkeypatch):
 
 
 def test_named_tactics_are_those_of_the_data():
-    assert named_tactic(ENTRIES[3], 4).for_core() == (3, 2)
+    assert named_tactic(ENTRIES[3], 3).for_core() == (3, 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from dataclasses import dataclass
 
@@ -19,27 +18,26 @@ from .choice import best
 from .timing import Calls, Shape, alternate, screen
 
 PLAIN_FINALISTS, STATIC_FINALISTS = 2, 3
-MAX_CLUSTER = 8  # blocks: the portable size
 
 
 def candidates(shape: Shape, sm_count: int) -> list[Tactic]:
     """Tactics worth a measurement.
 
     Their token tile takes all tokens or half of them, their grid is at most two waves when it is
-    split, and their split still fits the smallest depth that the point may serve.
+    split, and each split has a tile of the smallest depth that the point may serve.
     """
     m, n, k = shape
     sizes = sorted({row["tokens"] for row in tactics()})
     tile = next((size for size in sizes if size >= m), sizes[-1])
     found = []
-    for (index, row), split_log2 in itertools.product(enumerate(tactics()), range(4)):
-        splits = 1 << split_log2
-        fits = splits <= -(-k // MAX_STEP // row["depth"]) and 2 * splits <= row["tokens"]
-        fits = fits and splits * row["sharers"] <= MAX_CLUSTER
-        if row["tokens"] not in (tile, max(tile // 2, sizes[0])) or not fits:
+    for index, row in enumerate(tactics()):
+        if row["tokens"] not in (tile, max(tile // 2, sizes[0])):
             continue
-        if splits == 1 or _core.bf16_linear_blocks(m, n, k, index, split_log2) <= 2 * sm_count:
-            found.append(Tactic(index, split_log2))
+        for splits in row["splits"]:
+            blocks = _core.bf16_linear_blocks(m, n, k, index, splits)
+            has_tiles = splits <= -(-k // MAX_STEP // row["depth"])
+            if splits == 1 or (has_tiles and blocks <= 2 * sm_count):
+                found.append(Tactic(index, splits))
     return found
 
 
@@ -111,7 +109,7 @@ def _point(shape: Shape, candidate: Candidate, library: dict[str, list[float]]) 
         *shape,
         candidate.route,
         row["entry"],
-        1 << candidate.tactic.split_log2,
+        candidate.tactic.splits,
         {setting: statistics.median(library[setting]) for setting in candidate.rounds},
         {setting: statistics.median(times) for setting, times in candidate.rounds.items()},
         (max(least) - min(least)) / statistics.median(least),

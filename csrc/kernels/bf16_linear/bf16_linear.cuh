@@ -110,7 +110,7 @@ __device__ __forceinline__ int32_t last_below_exchange(int32_t num_tiles) {
 // Where `now`, this warp has read that tile: as far as it goes, all splits may send their sums.
 template <typename C>
 __device__ __forceinline__ void let_send(const Work<C>& work, const Shared<C>& shared, bool now) {
-  const uint32_t lane = threadIdx.x % 32, split = lane & ((1u << work.split_log2) - 1);
+  const uint32_t lane = threadIdx.x % 32, split = min(lane, work.splits - 1);
   mbarrier_arrive_cluster_relaxed(cluster_address(shared.may_send(), work.first_rank + split),
                                   now && lane == split);
 }
@@ -161,8 +161,8 @@ __device__ __forceinline__ void multiply_tiles(const Work<C>& work, const Shared
   }
 }
 
-// Calls put(token, offset in bytes within the token pair's line, four sums) for all of a thread's
-// sums: those of rows r and r + 8, tokens t and t + 1 (bf16_linear_place).
+// Calls put(pair of tokens, offset in bytes within the pair's line, four sums) for all of a
+// thread's sums: those of rows r and r + 8, tokens t and t + 1 (bf16_linear_place).
 template <typename C, typename Put>
 __device__ __forceinline__ void for_each_four(const Accumulators<C>& sums, const Put& put) {
 #pragma unroll
@@ -172,7 +172,7 @@ __device__ __forceinline__ void for_each_four(const Accumulators<C>& sums, const
       const uint32_t row = block * kWgmmaRows + wgmma_row(threadIdx.x, i);
       const float four[4] = {sums[block][i], sums[block][i + 1], sums[block][i + 2],
                              sums[block][i + 3]};
-      put(wgmma_column(threadIdx.x, i), 4 * bf16_linear_place(row), four);
+      put(wgmma_column(threadIdx.x, i) / 2, 4 * bf16_linear_place(row), four);
     }
   }
 }
@@ -180,28 +180,26 @@ __device__ __forceinline__ void for_each_four(const Accumulators<C>& sums, const
 // One block for the whole depth: its sums are final, and only change hands within the block.
 template <typename C>
 __device__ __forceinline__ void keep_sums(uint32_t exchange, const Accumulators<C>& sums) {
-  for_each_four<C>(sums, [&](uint32_t token, uint32_t place, const float (&four)[4]) {
+  for_each_four<C>(sums, [&](uint32_t pair, uint32_t place, const float (&four)[4]) {
     asm volatile(
-        "st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(exchange + 4 * token * C::kRows + place),
+        "st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(exchange + pair * C::kPairBytes + place),
         "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3])
         : "memory");
   });
   asm volatile("bar.sync 1, %0;" ::"n"(kBf16LinearMathThreads) : "memory");
 }
 
-// Each block of the cluster finishes tokens / splits tokens of the tile: send every partial sum to
-// the block that owns its token, into the part of its exchange buffer that belongs to this rank;
-// then wait for what the peers (and this block itself) send here.
+// Each split finishes its share of the tile's pairs of tokens (bf16_linear_share): send every
+// partial sum to the block that owns its pair, into the part of its exchange buffer that belongs to
+// this rank; then wait for what the peers (and this block itself) send here.
 template <typename C>
 __device__ __forceinline__ void exchange_sums(const Work<C>& work, const Shared<C>& shared,
                                               const Accumulators<C>& sums) {
-  const uint32_t share_log2 = C::kTokensLog2 - work.split_log2;
-  for_each_four<C>(sums, [&](uint32_t token, uint32_t place, const float (&four)[4]) {
-    const uint32_t owner = token >> share_log2;
-    // rank * share + token % share
-    const uint32_t line = ((work.rank - owner) << share_log2) + token;
-    const uint32_t to = work.first_rank + owner;
-    cluster_store_async(cluster_address(shared.exchange() + 4 * line * C::kRows + place, to), four,
+  const uint32_t here = shared.exchange() + work.rank * work.most_pairs * C::kPairBytes;
+  for_each_four<C>(sums, [&](uint32_t pair, uint32_t place, const float (&four)[4]) {
+    const uint32_t turn = bf16_linear_over(pair, work.inverse);
+    const uint32_t to = work.first_rank + pair - turn * work.splits;
+    cluster_store_async(cluster_address(here + turn * C::kPairBytes + place, to), four,
                         cluster_address(shared.exchanged(), to));
   });
   mbarrier_wait_cluster(shared.exchanged(), 0);
@@ -222,7 +220,7 @@ __device__ __forceinline__ void run(const Bf16LinearParams& params) {
   // Barriers: ready for this block, and, after cluster_wait(), for its peers.
   if (threadIdx.x == 0) {
     if (shared.base % kSwizzlePatternBytes != 0) asm volatile("trap;");
-    shared.init(1u << params.split_log2);
+    shared.init(work.splits, work.share);
   }
   __syncthreads();
   if (clustered) cluster_arrive_relaxed();
@@ -246,7 +244,7 @@ __device__ __forceinline__ void run(const Bf16LinearParams& params) {
     Accumulators<C> sums = {};
     multiply_tiles(work, shared, sums);
     if (!kMeetEarly && clustered) cluster_wait();
-    if (work.split_log2 != 0) {
+    if (work.splits != 1) {
       exchange_sums<C>(work, shared, sums);
     } else {
       keep_sums<C>(shared.exchange(), sums);

@@ -18,7 +18,8 @@ struct Config {
   static constexpr uint32_t kStages = kTactic.stages, kTokenStages = kTactic.token_stages;
   static constexpr uint32_t kSharers = kTactic.sharers;
   static constexpr uint32_t kTokenSlice = bf16_linear_token_slice(kTactic);
-  static constexpr uint32_t kTokensLog2 = bf16_linear_log2(kTactic.tokens);
+  static constexpr uint32_t kPairs = kTokens / 2;  // of tokens
+  static constexpr uint32_t kPairBytes = bf16_linear_pair_bytes(kTactic);
   static constexpr uint32_t kRowBlocks = kRows / kWgmmaRows;      // wgmma tiles of a block
   static constexpr uint32_t kColumns = kDepth / kSwizzleColumns;  // 64-column boxes of a stage
   static constexpr uint32_t kWarps = kBf16LinearMathThreads / 32;
@@ -62,7 +63,8 @@ struct Shared {
   __device__ uint32_t may_send() const { return base + kMaySend; }
   __device__ uint32_t exchanged() const { return base + kMaySend + 8; }
 
-  __device__ void init(uint32_t splits) const {
+  // share: the pairs of tokens that this block finishes.
+  __device__ void init(uint32_t splits, uint32_t share) const {
     for (uint32_t stage = 0; stage < C::kStages; ++stage) {
       mbarrier_init(weight_full(stage), 1);
       mbarrier_init(weight_empty(stage), C::kWarps);
@@ -75,7 +77,7 @@ struct Shared {
     mbarrier_init(exchanged(), 1);
     mbarrier_init_fence();
     // All partial sums of this block's share of the tile, its own among them.
-    mbarrier_arrive_expect(exchanged(), C::kMap.exchange_bytes);
+    mbarrier_arrive_expect(exchanged(), splits * share * C::kPairBytes);
   }
 };
 
@@ -86,28 +88,32 @@ struct Work {
   uint32_t rank;        // the block's split
   uint32_t first_rank;  // in the cluster, of this sharer's first split
   uint32_t sharer;
-  uint32_t split_log2;
+  uint32_t splits;
+  int32_t inverse;      // of splits
+  uint32_t share;       // pairs of tokens that this block finishes
+  uint32_t most_pairs;  // that any of the splits finishes
   int32_t row0, token0;
   int32_t first_tile, num_tiles;
 
   __device__ explicit Work(const Bf16LinearParams& params) {
-    split_log2 = params.split_log2;
+    splits = static_cast<uint32_t>(params.splits);
+    inverse = params.split_inverse;
     const uint32_t in_cluster = clustered() ? cluster_rank() : 0;
-    sharer = in_cluster >> split_log2;
-    first_rank = sharer << split_log2;
+    sharer = bf16_linear_over(in_cluster, inverse);
+    first_rank = sharer * splits;
     rank = in_cluster - first_rank;
-    row0 = static_cast<int32_t>((blockIdx.x >> params.split_log2) * C::kRows);
+    share = bf16_linear_share(C::kPairs, params.splits, inverse, rank);
+    most_pairs = bf16_linear_share(C::kPairs, params.splits, inverse, 0);
+    row0 = static_cast<int32_t>(bf16_linear_over(blockIdx.x, inverse) * C::kRows);
     token0 = static_cast<int32_t>(blockIdx.y * C::kTokens);
-    const auto split = static_cast<int32_t>(rank);
-    first_tile = bf16_linear_first_tile(params.depth_tiles, params.split_log2, split);
-    const int32_t end = bf16_linear_first_tile(params.depth_tiles, params.split_log2, split + 1);
-    num_tiles = end - first_tile;
+    first_tile = bf16_linear_first_tile(params.depth_tiles, inverse, rank);
+    num_tiles = bf16_linear_first_tile(params.depth_tiles, inverse, rank + 1) - first_tile;
   }
 
-  __device__ bool clustered() const { return C::kSharers > 1 || split_log2 != 0; }
+  __device__ bool clustered() const { return C::kSharers > 1 || splits != 1; }
 
   // The rank in the cluster of the block that works on the same depth for another sharer.
-  __device__ uint32_t peer(uint32_t of_sharer) const { return (of_sharer << split_log2) + rank; }
+  __device__ uint32_t peer(uint32_t of_sharer) const { return of_sharer * splits + rank; }
 
   // The first column of a 64-column box of tile i.
   __device__ int32_t column(int32_t i, uint32_t box) const {

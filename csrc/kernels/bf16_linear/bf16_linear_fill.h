@@ -40,7 +40,8 @@ inline Bf16LinearParams bf16_linear_fill(const Bf16LinearOperands& operands,
   params.depth = static_cast<int32_t>(shape.depth);
   const int32_t tile = kBf16LinearTactics[choice.tactic].depth;
   params.depth_tiles = static_cast<int32_t>((shape.depth + tile - 1) / tile);
-  params.split_log2 = choice.split_log2;
+  params.splits = choice.splits;
+  params.split_inverse = bf16_linear_inverse(choice.splits);
   const bool even_address = reinterpret_cast<uintptr_t>(operands.y) % 4 == 0;
   params.paired_store = even_address && operands.y_stride % 2 == 0;
   params.tactic = choice.tactic;

@@ -14,15 +14,16 @@ using plancap::KernelInfo;
 constexpr const char* kName = "bf16_linear";
 
 constexpr FieldInfo kFields[] = {
-    SDM_FIELD(Bf16LinearParams, weight_map),    SDM_FIELD(Bf16LinearParams, x_map),
-    SDM_FIELD(Bf16LinearParams, weight),        SDM_FIELD(Bf16LinearParams, x),
-    SDM_NULLABLE_FIELD(Bf16LinearParams, bias), SDM_FIELD(Bf16LinearParams, y),
-    SDM_FIELD(Bf16LinearParams, weight_stride), SDM_FIELD(Bf16LinearParams, x_stride),
-    SDM_FIELD(Bf16LinearParams, y_stride),      SDM_FIELD(Bf16LinearParams, num_rows),
-    SDM_FIELD(Bf16LinearParams, num_tokens),    SDM_FIELD(Bf16LinearParams, depth),
-    SDM_FIELD(Bf16LinearParams, depth_tiles),   SDM_FIELD(Bf16LinearParams, split_log2),
-    SDM_FIELD(Bf16LinearParams, paired_store),  SDM_FIELD(Bf16LinearParams, tactic),
-    SDM_FIELD(Bf16LinearParams, trigger_lead),  SDM_FIELD(Bf16LinearParams, prefetch_tiles),
+    SDM_FIELD(Bf16LinearParams, weight_map),     SDM_FIELD(Bf16LinearParams, x_map),
+    SDM_FIELD(Bf16LinearParams, weight),         SDM_FIELD(Bf16LinearParams, x),
+    SDM_NULLABLE_FIELD(Bf16LinearParams, bias),  SDM_FIELD(Bf16LinearParams, y),
+    SDM_FIELD(Bf16LinearParams, weight_stride),  SDM_FIELD(Bf16LinearParams, x_stride),
+    SDM_FIELD(Bf16LinearParams, y_stride),       SDM_FIELD(Bf16LinearParams, num_rows),
+    SDM_FIELD(Bf16LinearParams, num_tokens),     SDM_FIELD(Bf16LinearParams, depth),
+    SDM_FIELD(Bf16LinearParams, depth_tiles),    SDM_FIELD(Bf16LinearParams, splits),
+    SDM_FIELD(Bf16LinearParams, split_inverse),  SDM_FIELD(Bf16LinearParams, paired_store),
+    SDM_FIELD(Bf16LinearParams, tactic),         SDM_FIELD(Bf16LinearParams, trigger_lead),
+    SDM_FIELD(Bf16LinearParams, prefetch_tiles),
 };
 
 // A [rows, K] operand that the copy engine can read.
@@ -69,13 +70,10 @@ Bf16LinearChoice choose(const plancap::Target& target, const Bf16LinearArgs& arg
   const Bf16LinearChoice choice = *args.choice;
   SDM_EXPECT(choice.tactic >= 0 && choice.tactic < kNumBf16LinearTactics, kValue, kName, "tactic",
              cat("0..", kNumBf16LinearTactics - 1), choice.tactic);
-  SDM_EXPECT(choice.split_log2 >= 0 && choice.split_log2 <= kBf16LinearMaxSplitLog2 &&
-                 bf16_linear_split_fits(shape, choice),
-             kValue, kName, "split_log2",
-             cat("0..", kBf16LinearMaxSplitLog2,
-                 " with a depth tile and two tokens for each split and at most ",
-                 kBf16LinearMaxCluster, " blocks a cluster"),
-             choice.split_log2);
+  const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
+  SDM_EXPECT(bf16_linear_splits_valid(tactic, choice.splits), kValue, kName, "splits",
+             cat("one of ", bf16_linear_splits_words(tactic), " for ", bf16_linear_entry(tactic)),
+             choice.splits);
   return choice;
 }
 

@@ -24,12 +24,13 @@ struct Bf16LinearParams {
   int32_t num_tokens;      // M
   int32_t depth;           // K
   int32_t depth_tiles;     // ceil(K / the tactic's depth)
-  int32_t split_log2;      // 2^split_log2 blocks, a cluster, share the depth of one output tile
+  int32_t splits;          // this many blocks of a cluster share the depth of one output tile
+  int32_t split_inverse;   // bf16_linear_inverse(splits)
   int32_t paired_store;    // 1: y's rows are 4-byte aligned, so two columns go in one store
   int32_t tactic;          // index into the tactic table, which the maps' boxes belong to
   int32_t trigger_lead;    // dependents start when all but this many token tiles are asked for
   int32_t prefetch_tiles;  // weight tiles past the ring that are brought into L2 ahead
-  int32_t reserved[3];
+  int32_t reserved[2];
 };
 
 }  // namespace sdm

@@ -1,5 +1,7 @@
 #include "kernels/bf16_linear/bf16_linear_pick.h"
 
+#include <algorithm>
+
 #include "plancap/error.h"
 
 namespace sdm {
@@ -31,29 +33,30 @@ int64_t num_blocks(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
 
 Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
-  const uint32_t splits = 1u << choice.split_log2;
-  const uint32_t cluster = splits * static_cast<uint32_t>(tactic.sharers);
+  const uint32_t cluster = static_cast<uint32_t>(choice.splits * tactic.sharers);
   const int64_t cluster_rows = int64_t{tactic.rows} * tactic.sharers;
   return {static_cast<uint32_t>(ceil_div(shape.num_rows, cluster_rows)) * cluster,
           static_cast<uint32_t>(ceil_div(shape.num_tokens, tactic.tokens)), cluster};
 }
 
-bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
-  const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
-  const int64_t splits = 1 << choice.split_log2;
-  return splits <= ceil_div(shape.depth, tactic.depth) && 2 * splits <= tactic.tokens &&
-         splits * tactic.sharers <= kBf16LinearMaxCluster;
+std::string bf16_linear_splits_words(const Bf16LinearTactic& tactic) {
+  std::string words;
+  for (int32_t splits = 1; splits <= kBf16LinearMaxCluster; ++splits) {
+    if (bf16_linear_splits_valid(tactic, splits)) words += cat(words.empty() ? "" : ", ", splits);
+  }
+  return words;
 }
 
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count) {
-  Bf16LinearChoice choice{find_tactic(token_tile(shape.num_tokens)), 0};
-  for (int32_t log2 = 1; log2 <= kBf16LinearMaxSplitLog2; ++log2) {
+  Bf16LinearChoice choice{find_tactic(token_tile(shape.num_tokens)), 1};
+  const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
+  const int64_t tiles = ceil_div(shape.depth, tactic.depth);
+  for (int32_t splits = 2; splits <= std::min<int64_t>(tiles, kBf16LinearMaxCluster); ++splits) {
     // Two blocks to a tile pay wherever they fit one wave; the exchange grows with their number,
     // and four paid only where they fit half a wave, so eight are asked to fit a quarter.
-    const Bf16LinearChoice more{choice.tactic, log2};
-    if (!bf16_linear_split_fits(shape, more)) break;
-    if (num_blocks(shape, more) << (log2 - 1) > sm_count) break;
-    choice = more;
+    const Bf16LinearChoice more{choice.tactic, splits};
+    if (num_blocks(shape, more) * splits > 2 * sm_count) break;
+    if (bf16_linear_splits_valid(tactic, splits)) choice = more;
   }
   return choice;
 }

@@ -19,7 +19,7 @@ inline constexpr int64_t kMaxBf16LinearDepth = 1 << 24;
 
 struct Bf16LinearChoice {
   int32_t tactic = 0;  // index into kBf16LinearTactics
-  int32_t split_log2 = 0;
+  int32_t splits = 1;  // blocks of a cluster that share an output tile's depth
 };
 
 inline constexpr int32_t kNumBf16LinearTactics =
@@ -34,11 +34,11 @@ Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice c
 
 // The default: the smallest token tile that takes all tokens (128 beyond), its first tactic, and
 // the most splits S with which the grid is at most 2 / S of a wave of one block per SM (S = 2: a
-// wave). K at least 1. Where shapes were measured, the rule's data names a tactic instead.
+// wave) and each has a depth tile. Where shapes were measured, the rule's data names a tactic.
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count);
 
-// Whether a split has depth and tokens for each of its blocks, and its cluster is none too large.
-bool bf16_linear_split_fits(const Bf16LinearShape& shape, Bf16LinearChoice choice);
+// The numbers of splits that a tactic can have (bf16_linear_splits_valid), as "1, 2, 3, 4".
+std::string bf16_linear_splits_words(const Bf16LinearTactic& tactic);
 
 // The device function of a tactic: "bf16_linear_r64_t8_k128_s6". Another number of token stages
 // follows that of the weights ("_s8t4"), and sharers come last ("_m2").

@@ -21,7 +21,12 @@ void check_sizes(const ParamView& view, const Bf16LinearParams& params) {
   view.range("depth", params.depth, 8, kMaxBf16LinearDepth);
   view.expect(params.depth % 8 == 0, "depth", "a multiple of 8", cat(params.depth));
   view.range("tactic", params.tactic, 0, kNumBf16LinearTactics - 1);
-  view.range("split_log2", params.split_log2, 0, kBf16LinearMaxSplitLog2);
+  const Bf16LinearTactic& tactic = kBf16LinearTactics[params.tactic];
+  view.expect(bf16_linear_splits_valid(tactic, params.splits), "splits",
+              cat("one of ", bf16_linear_splits_words(tactic), " for ", bf16_linear_entry(tactic)),
+              cat(params.splits));
+  const int32_t inverse = bf16_linear_inverse(params.splits);
+  view.range("split_inverse", params.split_inverse, inverse, inverse);
   view.range("trigger_lead", params.trigger_lead, 0, kMaxInt32);
   view.range("prefetch_tiles", params.prefetch_tiles, 0, 1 << 20);
   view.range("paired_store", params.paired_store, 0, params.y_stride % 2 == 0);
@@ -38,10 +43,6 @@ void check_matrix(const ParamView& view, const char* field, const char* stride_f
 void check_geometry(const ParamView& view, const Bf16LinearParams& params,
                     const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
-  view.expect(bf16_linear_split_fits(shape, choice), "split_log2",
-              cat("a depth tile and two tokens for each split and at most ", kBf16LinearMaxCluster,
-                  " blocks a cluster"),
-              cat(choice.split_log2));
   const Bf16LinearParams filled = bf16_linear_fill({}, shape, choice);
   view.range("depth_tiles", params.depth_tiles, filled.depth_tiles, filled.depth_tiles);
   const Bf16LinearGrid grid = bf16_linear_grid(shape, choice);
@@ -66,7 +67,7 @@ void check_bf16_linear_plan(const ParamView& view) {
   check_matrix(view, "x", "x_stride", Access::kRead, m, k, params.x_stride);
   check_matrix(view, "y", "y_stride", Access::kWrite, m, n, params.y_stride);
   if (view.has("bias")) view.reach<uint16_t>("bias", Access::kRead, static_cast<uint64_t>(n));
-  check_geometry(view, params, {m, n, k}, {params.tactic, params.split_log2});
+  check_geometry(view, params, {m, n, k}, {params.tactic, params.splits});
 }
 
 }  // namespace sdm

@@ -81,16 +81,17 @@ __device__ __forceinline__ void finish_tokens(const Bf16LinearParams& params, co
                                               uint32_t exchange, const BiasBits& bias) {
   constexpr uint32_t kUnits = C::kRows / 4;  // of a pair of tokens
   static_assert(kBf16LinearMathThreads % kUnits == 0, "a thread must stay with its four rows");
-  const uint32_t share = C::kTokens >> params.split_log2;
+  constexpr uint32_t kUnitBytes = 8 * 4;
   const uint32_t unit = threadIdx.x % kUnits;
   const auto n = static_cast<int32_t>(work.row0 + bf16_linear_unit_row(unit));
-  const uint32_t step = 2 * kBf16LinearMathThreads / kUnits;
-  for (uint32_t t = 2 * (threadIdx.x / kUnits); t < share; t += step) {
-    const auto m = static_cast<int32_t>(work.token0 + work.rank * share + t);
+  const uint32_t step = kBf16LinearMathThreads / kUnits;
+  for (uint32_t turn = threadIdx.x / kUnits; turn < work.share; turn += step) {
+    const auto m = static_cast<int32_t>(work.token0 + 2 * (turn * work.splits + work.rank));
     if (m >= params.num_tokens) break;
     UnitSums sums{};
-    for (uint32_t rank = 0; rank < 1u << params.split_log2; ++rank) {
-      sums.add(exchange + 4 * ((rank * share + t) * C::kRows + 8 * unit));
+    for (uint32_t rank = 0; rank < work.splits; ++rank) {
+      const uint32_t line = rank * work.most_pairs + turn;
+      sums.add(exchange + line * C::kPairBytes + unit * kUnitBytes);
     }
     store_token(params, m, n, sums.first, bias);
     store_token(params, m + 1, n, sums.second, bias);

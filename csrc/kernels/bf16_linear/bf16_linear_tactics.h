@@ -32,9 +32,7 @@ inline constexpr Bf16LinearTactic kBf16LinearTactics[] = {
 };
 
 // A cluster is the splits of an output tile's depth, for each of the tactic's sharers: at most 8
-// blocks, the portable size. A block finishes at least a pair of tokens, so there are at most
-// tokens / 2 splits.
+// blocks, the portable size.
 inline constexpr int32_t kBf16LinearMaxCluster = 8;
-inline constexpr int32_t kBf16LinearMaxSplitLog2 = 3;
 
 }  // namespace sdm

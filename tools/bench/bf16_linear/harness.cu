@@ -97,22 +97,26 @@ void Kernels::print_capacity() const {
   }
 }
 
-std::vector<Bf16LinearChoice> all_choices(const Bf16LinearShape& shape) {
+std::vector<Bf16LinearChoice> all_choices() {
   std::vector<Bf16LinearChoice> choices;
   for (int32_t tactic = 0; tactic < kNumBf16LinearTactics; ++tactic) {
-    for (int32_t split = 0; split <= kBf16LinearMaxSplitLog2; ++split) {
-      if (bf16_linear_split_fits(shape, {tactic, split})) choices.push_back({tactic, split});
+    for (int32_t splits = 1; splits <= kBf16LinearMaxCluster; ++splits) {
+      if (!bf16_linear_splits_valid(kBf16LinearTactics[tactic], splits)) continue;
+      choices.push_back({tactic, splits});
     }
   }
   return choices;
 }
 
+std::string name(Bf16LinearChoice choice) {
+  return bf16_linear_entry(kBf16LinearTactics[choice.tactic]) + " x" +
+         std::to_string(choice.splits);
+}
+
 std::string describe(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   char text[160];
-  std::snprintf(text, sizeof text, "M %ld N %ld K %ld, %s, %d splits", long(shape.num_tokens),
-                long(shape.num_rows), long(shape.depth),
-                bf16_linear_entry(kBf16LinearTactics[choice.tactic]).c_str(),
-                1 << choice.split_log2);
+  std::snprintf(text, sizeof text, "M %ld N %ld K %ld, %s", long(shape.num_tokens),
+                long(shape.num_rows), long(shape.depth), name(choice).c_str());
   return text;
 }
 

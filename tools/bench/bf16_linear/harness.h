@@ -64,17 +64,20 @@ class Kernels {
   int sm_count_ = 0;
 };
 
-// Every tactic with every split that has work for its blocks.
-std::vector<Bf16LinearChoice> all_choices(const Bf16LinearShape& shape);
+// Every tactic with every number of splits that it can have.
+std::vector<Bf16LinearChoice> all_choices();
 
+// "bf16_linear_r64_t8_k128_s6 x3".
+std::string name(Bf16LinearChoice choice);
 std::string describe(const Bf16LinearShape& shape, Bf16LinearChoice choice);
 
 // Rotating weights in measurements: several times the L2.
 inline constexpr size_t kWeightPoolBytes = size_t{384} << 20;
 
-// Both return the number of failures. small: few shapes, for a run under a slow tool.
-int check(const Kernels& kernels, bool small);
-int measure(const Kernels& kernels, const char* json_path);
+// Both return the number of failures. small: few shapes, for a run under a slow tool; only choices
+// with `match` in their name.
+int check(const Kernels& kernels, bool small, const std::string& match);
+int measure(const Kernels& kernels, const char* json_path, const std::vector<int64_t>& tokens);
 
 // Launches one tactic again and again over cold weights, inside a profiler's range.
 int profile(const Kernels& kernels, const Bf16LinearShape& shape, const std::string& entry,

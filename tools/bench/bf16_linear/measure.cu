@@ -50,12 +50,17 @@ double time_graph(const Kernels& kernels, const Bf16LinearOperands& operands,
   return times[kReplays / 2];
 }
 
-// Tactics worth a measurement: the token tile that takes all tokens, or half of it.
-bool worth_it(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
+// Tactics worth a measurement: the token tile that takes all tokens, or half of it, and at most two
+// waves of blocks where these share the depth, each with some of it.
+bool worth_it(const Kernels& kernels, const Bf16LinearShape& shape, Bf16LinearChoice choice) {
+  const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
+  const Bf16LinearGrid grid = bf16_linear_grid(shape, choice);
+  const bool in_two_waves = grid.x * grid.y <= 2 * static_cast<uint32_t>(kernels.sm_count());
+  const bool has_tiles = choice.splits * tactic.depth < shape.depth + tactic.depth;
+  if (choice.splits > 1 && !(in_two_waves && has_tiles)) return false;
   int64_t tile = 8;
   while (tile < 128 && tile < shape.num_tokens) tile *= 2;
-  const int32_t tokens = kBf16LinearTactics[choice.tactic].tokens;
-  return tokens == tile || (tile > 8 && tokens * 2 == tile);
+  return tactic.tokens == tile || (tile > 8 && tactic.tokens * 2 == tile);
 }
 
 // One way to launch, and what it took.
@@ -75,8 +80,8 @@ class Shape {
 
   void run() {
     const int32_t early = 1 << 20;
-    for (const Bf16LinearChoice choice : all_choices(shape_)) {
-      if (!worth_it(shape_, choice)) continue;
+    for (const Bf16LinearChoice choice : all_choices()) {
+      if (!worth_it(kernels_, shape_, choice)) continue;
       for (const bool pdl : {false, true}) add(choice, pdl, {});
     }
     // The fastest of a chain with other overlaps.
@@ -109,9 +114,8 @@ class Shape {
                  "{\"m\": %ld, \"n\": %ld, \"k\": %ld, \"tactic\": \"%s\", \"splits\": %d, "
                  "\"pdl\": %s, \"lead\": %d, \"prefetch\": %d, \"us\": %.4f}\n",
                  long(shape_.num_tokens), long(shape_.num_rows), long(shape_.depth),
-                 bf16_linear_entry(kBf16LinearTactics[choice.tactic]).c_str(),
-                 1 << choice.split_log2, pdl ? "true" : "false", overlap.trigger_lead,
-                 overlap.prefetch_tiles, result.us);
+                 bf16_linear_entry(kBf16LinearTactics[choice.tactic]).c_str(), choice.splits,
+                 pdl ? "true" : "false", overlap.trigger_lead, overlap.prefetch_tiles, result.us);
   }
 
   const Kernels& kernels_;
@@ -123,17 +127,16 @@ class Shape {
 
 void print(const Bf16LinearShape& shape, const Result& result) {
   const double weights = 2.0 * double(shape.num_rows) * double(shape.depth);
-  std::printf("%5ld %5ld %4ld %5s  %-30s x%d  lead %7d prefetch %2d  %7.2f us  %5.2f TB/s\n",
+  std::printf("%5ld %5ld %4ld %5s  %-33s  lead %7d prefetch %2d  %7.2f us  %5.2f TB/s\n",
               long(shape.num_rows), long(shape.depth), long(shape.num_tokens),
-              result.pdl ? "chain" : "plain",
-              bf16_linear_entry(kBf16LinearTactics[result.choice.tactic]).c_str(),
-              1 << result.choice.split_log2, result.overlap.trigger_lead,
-              result.overlap.prefetch_tiles, result.us, 1e-6 * weights / result.us);
+              result.pdl ? "chain" : "plain", name(result.choice).c_str(),
+              result.overlap.trigger_lead, result.overlap.prefetch_tiles, result.us,
+              1e-6 * weights / result.us);
 }
 
 }  // namespace
 
-int measure(const Kernels& kernels, const char* json_path) {
+int measure(const Kernels& kernels, const char* json_path, const std::vector<int64_t>& tokens) {
   std::FILE* json = std::fopen(json_path, "w");
   if (json == nullptr) {
     std::printf("cannot write %s\n", json_path);
@@ -143,12 +146,13 @@ int measure(const Kernels& kernels, const char* json_path) {
   const int64_t weights[][2] = {{1024, 2048}, {2048, 2048}, {2560, 2560},
                                 {2112, 7168}, {8192, 2048}, {4096, 4096},
                                 {6144, 4096}, {4096, 7168}, {11008, 4096}};
-  Buffer<uint16_t> pool(kWeightPoolBytes / 2), x(128 * 7168), y(2 * 128 * 11008), bias(11008);
+  const int64_t most = *std::max_element(tokens.begin(), tokens.end());
+  Buffer<uint16_t> pool(kWeightPoolBytes / 2), x(most * 7168), y(2 * most * 11008), bias(11008);
   fill_random(pool, 1);
   fill_random(x, 2);
   fill_random(bias, 3);
   for (const auto& [n, k] : weights) {
-    for (const int64_t m : {1, 8, 32, 64, 128}) {
+    for (const int64_t m : tokens) {
       const Bf16LinearShape shape{m, n, k};
       Shape measured(kernels, {pool.data(), x.data(), bias.data(), y.data(), k, k, n}, shape, json);
       measured.run();

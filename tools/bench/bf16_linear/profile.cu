@@ -21,7 +21,11 @@ int32_t find_tactic(const std::string& entry) {
 int profile(const Kernels& kernels, const Bf16LinearShape& shape, const std::string& entry,
             int splits, bool pdl) {
   const auto [m, n, k] = shape;
-  const Bf16LinearChoice choice{find_tactic(entry), bf16_linear_log2(splits)};
+  const Bf16LinearChoice choice{find_tactic(entry), splits};
+  if (!bf16_linear_splits_valid(kBf16LinearTactics[choice.tactic], splits)) {
+    std::printf("%s has no %d splits\n", entry.c_str(), splits);
+    return 1;
+  }
   Buffer<uint16_t> pool(kWeightPoolBytes / 2), x(m * k), y(2 * m * n), bias(n);
   fill_random(pool, 1);
   fill_random(x, 2);
