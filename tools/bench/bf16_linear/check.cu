@@ -119,8 +119,11 @@ class Case {
     CHECK_CUDA(cudaMemcpy(&verdict, verdict_.data(), sizeof verdict, cudaMemcpyDeviceToHost));
     const double error = std::sqrt(verdict.error2 / std::max(verdict.norm2, 1e-300));
     worst_ = std::max(worst_, error);
+    // One rounding to bf16 is at most 2^-8 and by norm 1.7e-3, unless only a few values are
+    // counted.
+    const double most = y.count() < 256 ? 0x1.02p-8 : 3e-3;
     const bool good =
-        verdict.wrong == 0 && verdict.spilled == 0 && verdict.different == 0 && error < 3e-3;
+        verdict.wrong == 0 && verdict.spilled == 0 && verdict.different == 0 && error < most;
     if (!good) {
       std::printf("FAIL %s, bias %d, %s: wrong %u, spilled %u, different bits %u, error %.2e\n",
                   describe(shape_, choice).c_str(), in_.bias != nullptr, what, verdict.wrong,
