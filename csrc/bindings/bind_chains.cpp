@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "bindings/bindings.h"
 #include "bindings/tensor_reader.h"
 #include "plancap/error.h"
@@ -41,23 +43,28 @@ py::tuple decode_chain(const py::buffer& buffer) {
   return py::make_tuple(plans, chain.steps, chain.order == StepOrder::kAscending);
 }
 
-void expect_known(const Chain& chain, std::string_view name) {
+void expect_known(const Chain& chain, std::span<const plancap::OperandRef> operands) {
+  std::vector<bool> known(operands.size());
   for (const BoundPlanPtr& plan : chain.plans()) {
     for (const plancap::RelocRecord& reloc : plan->plan().relocs()) {
-      if (reloc.operand == name) return;
+      const std::string_view name = reloc.operand;
+      for (size_t i = 0; i < operands.size(); ++i) {
+        if (operands[i].name == name) known[i] = true;
+      }
     }
   }
-  throw Error(ErrorKind::kPlan, cat("[chain] bind: no plan has an operand '", name, "'"));
+  const size_t first = std::ranges::find(known, false) - known.begin();
+  if (first == known.size()) return;
+  throw Error(ErrorKind::kPlan,
+              cat("[chain] bind: no plan has an operand '", operands[first].name, "'"));
 }
 
 // The chain on other tensors, by operand name.
 std::shared_ptr<Chain> rebind(const Chain& chain, const Operands& given) {
   std::vector<plancap::OperandRef> operands;
   operands.reserve(given.list().size());
-  for (const auto& [name, tensor] : given.list()) {
-    expect_known(chain, name);
-    operands.push_back({name, &tensor});
-  }
+  for (const auto& [name, tensor] : given.list()) operands.push_back({name, &tensor});
+  expect_known(chain, operands);
   return chain.rebind(operands);
 }
 

@@ -137,6 +137,7 @@ std::shared_ptr<BoundPlan> BoundPlan::place(std::shared_ptr<const Plan> shared,
   // Check.
   const Plan& plan = *shared;
   std::vector<Placed> placed;
+  placed.reserve(plan.relocs().size());
   for (const RelocRecord& reloc : plan.relocs()) {
     const TensorRef* tensor = find_operand(operands, reloc.operand);
     SDM_BIND_CHECK(tensor, reloc.operand, "a tensor", "nothing: the plan is not bound without it");
@@ -163,6 +164,7 @@ std::shared_ptr<BoundPlan> BoundPlan::place(std::shared_ptr<const Plan> shared,
   }
   const FinishParams finish = plan.kernel().finish;
   if (finish != nullptr && plan.backend() == Backend::kCuda) finish(bound->params_.data());
+  bound->patches_.reserve(plan.patches().size());
   for (const PatchRecord& patch : plan.patches()) {
     bound->patches_.push_back({plan.fields()[patch.field].offset,
                                static_cast<PatchKind>(patch.kind), patch.base, patch.stride,

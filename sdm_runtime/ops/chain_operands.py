@@ -58,8 +58,8 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> Ch
     count, n, m = geometry.chunks, geometry.chunk_writes, geometry.chunk_reads
     rows, hd = count * geometry.chunk, geometry.head_dim
 
-    def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=bank.device)
+    def new(*shape: int) -> Tensor:
+        return bank.new_empty(shape, dtype=torch.float32)
 
     r = saved.records
     grad_dtype = torch.float32 if call.grad_bank_fp32 else bank.dtype
