@@ -17,7 +17,10 @@ _SOLVED_ALONE = 64  # rows: more of them the CPU's library cuts among many threa
 
 
 def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
-    """X = (I + diag(beta) A)^-1 for strictly lower A [N, C, C] and beta [N, C, 1], f32."""
+    """X = (I + diag(beta) A)^-1 for strictly lower A [N, C, C] and beta [N, C, 1], f32.
+
+    Every matrix has C * C floats to itself, in rows or in columns.
+    """
     system = beta * a
     chunk = a.shape[1]
     if a.device.type != "cpu" or chunk <= _SOLVED_ALONE:
@@ -25,7 +28,7 @@ def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
     x = torch.zeros_like(system)
     for first in range(0, chunk, _SOLVED_ALONE):
         rows, above = slice(first, min(first + _SOLVED_ALONE, chunk)), slice(0, first)
-        x[:, rows, rows] = corner = _solve(system[:, rows, rows])
+        x[:, rows, rows] = corner = _solve(system[:, rows, rows]).contiguous()
         if first:
             left = product(system[:, rows, above], x[:, above, above])
             x[:, rows, above] = product(corner, left).neg_()
@@ -33,17 +36,17 @@ def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
 
 
 def _solve(lower: Tensor) -> Tensor:
-    eye = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device)
-    x: Tensor = torch.linalg.solve_triangular(
-        lower + eye, eye.expand_as(lower), upper=False, unitriangular=True
-    )
-    # The kernels and the step views need one contiguous matrix per chunk.
-    return x.contiguous()
+    """(I + lower)^-1 in columns; lower's diagonal is not read."""
+    columns = lower.new_zeros(lower.shape)
+    columns.diagonal(dim1=1, dim2=2).fill_(1)
+    x = columns.transpose(1, 2)
+    torch.linalg.solve_triangular(lower, x, upper=False, unitriangular=True, out=x)
+    return x
 
 
 def scaled_transpose(x: Tensor, beta: Tensor) -> Tensor:
     """X diag(beta) of x [N, C, C] and beta [N, C, 1], transposed, as gx_gemm takes it."""
-    return torch.mul(x.transpose(1, 2), beta, out=torch.empty_like(x))
+    return torch.mul(x.transpose(1, 2), beta, out=x.new_empty(x.shape))
 
 
 def lower_products(a: Tensor, b: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ from sdm_runtime.ops.chunk_kernels import (
 from sdm_runtime.ops.chunk_matrices import scaled_transpose, unit_inverse
 from sdm_runtime.ops.event_order import event_order
 from sdm_runtime.ops.forward_chain import StepOperands, StepsDone, run_steps
-from sdm_runtime.ops.forward_store import DropStore, KeepStore, Saved, SegmentResults, Store
+from sdm_runtime.ops.forward_store import DropStore, KeepStore, Saved, Store
 from sdm_runtime.ops.geometry import Geometry, Segment
-from sdm_runtime.ops.products import added_product, product
+from sdm_runtime.ops.products import add_product, product
 from sdm_runtime.ops.staging import Inputs, stage, unstage
 from sdm_runtime.ops.token_step import TokenStep, run_token_step
 from sdm_runtime.runtime import supports_pdl
@@ -73,12 +73,13 @@ def _run_segment(
     # Who meets whom, and with which weights.
     given = kernel_inputs(inputs)
     order = event_order(given, geometry, segment)
-    records = store.records(segment)
+    room = store.buffers(segment)
+    records = room.records
     chunks, steps = prepare_chunks(given, geometry, segment, order, bank.dtype, records)
     a, qk = pair_matrices(chunks, geometry)
     beta = stage(inputs.beta, geometry, segment, torch.float32)
     x = unit_inverse(a, beta)
-    qx = product(qk, x)
+    qx = product(qk, room.x.copy_(x), out=room.qx)
 
     # The steps.
     v = stage(inputs.v, geometry, segment, bank.dtype)
@@ -88,10 +89,10 @@ def _run_segment(
         row_weights=steps.row_weights,
         updates=steps.updates,
         x=scaled_transpose(x, beta),
-        residual=torch.empty_like(v, dtype=torch.float32),
+        residual=room.residual,
         reading=torch.empty_like(v, dtype=torch.float32),
-        delta=store.delta(segment),
-        snap=store.snapshot(segment),
+        delta=room.delta,
+        snap=room.snapshot,
         bpre=None if records is None else records.bpre,
     )
 
@@ -105,10 +106,9 @@ def _run_segment(
 
     # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
     u = operands.residual * beta
-    y = added_product(operands.reading, qx, u)
+    y = add_product(operands.reading, qx, u)
     for step, tokens in done.again.items():
         y[step * geometry.streams :][: geometry.streams] = tokens.readings
     unstage(y, readings, geometry, segment)
-    results = SegmentResults(a, x, qx, operands.residual, operands.delta, operands.snap, done.again)
-    store.keep(segment, results)
+    store.keep(segment, room, a, done.again)
     return done

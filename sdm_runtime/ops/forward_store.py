@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sdm_runtime.ops.chain_records import ChainRecords, allocate_records, segment_records
 from sdm_runtime.ops.geometry import Geometry, Segment
-from sdm_runtime.ops.products import added_product
+from sdm_runtime.ops.products import add_product
 from sdm_runtime.ops.quant import SnapshotFormat, encode
 from sdm_runtime.ops.token_step import TokenStep
 
@@ -26,57 +26,55 @@ class Saved(NamedTuple):
     records: ChainRecords
 
 
-class SegmentResults(NamedTuple):
-    """One segment's results for the store; G chunks."""
+class SegmentBuffers(NamedTuple):
+    """Where one segment's steps work; G chunks."""
 
-    a: Tensor  # [G, C, C]
-    x: Tensor  # [G, C, C]
-    qx: Tensor  # [G, C, C]
-    residual: Tensor  # [G, C, hd]: v minus the answer of the bank before the chunk
-    delta: Tensor  # [G, C, hd]
-    snapshot: Tensor | None  # [G*n, hd] of the bank's dtype
-    again: dict[int, TokenStep]  # steps of the segment that were run token by token
+    delta: Tensor  # f32 [G, C, hd], zeros
+    residual: Tensor  # f32 [G, C, hd]: will be v minus the answer of the bank before the chunk
+    x: Tensor  # f32 [G, C, C]
+    qx: Tensor  # f32 [G, C, C]
+    snapshot: Tensor | None  # [G*n, hd] of the bank's dtype: the rows that are written, if kept
+    records: ChainRecords | None  # if they are kept
 
 
 class Store(Protocol):
     """Where a segment's steps work, and what becomes of their results."""
 
-    def delta(self, segment: Segment) -> Tensor:
-        """Zeros for the segment's delta, f32 [G, C, hd]."""
+    def buffers(self, segment: Segment) -> SegmentBuffers:
+        """Those of a segment, until the next one's are asked for."""
 
-    def snapshot(self, segment: Segment) -> Tensor | None:
-        """Where the segment's steps keep the rows that they write, [G*n, hd], if they do."""
-
-    def records(self, segment: Segment) -> ChainRecords | None:
-        """Where a segment's records go, if they are kept."""
-
-    def keep(self, segment: Segment, results: SegmentResults) -> None:
-        """Take a finished segment's results."""
+    def keep(
+        self, segment: Segment, done: SegmentBuffers, a: Tensor, again: dict[int, TokenStep]
+    ) -> None:
+        """Take a finished segment; a f32 [G, C, C]; again: its steps run token by token."""
 
     def finish(self) -> Saved | None:
         """Everything a backward needs, if it is kept."""
 
 
 class DropStore:
-    """One segment's delta, used again and again."""
+    """One segment's buffers, used again and again."""
 
     def __init__(self, bank: Tensor, geometry: Geometry, segment_steps: int) -> None:
-        """Size the buffer for segments of at most segment_steps steps."""
-        self._streams = geometry.streams
-        shape = (segment_steps * geometry.streams, geometry.chunk, geometry.head_dim)
-        self._delta = bank.new_empty(shape, dtype=torch.float32)
+        """Size the buffers for segments of at most segment_steps steps."""
+        self._streams, chunk, f32 = geometry.streams, geometry.chunk, torch.float32
+        count = segment_steps * geometry.streams
+        self._delta = bank.new_empty((count, chunk, geometry.head_dim), dtype=f32)
+        self._residual = torch.empty_like(self._delta)
+        self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
+        self._qx = torch.empty_like(self._x)
 
-    def delta(self, segment: Segment) -> Tensor:
-        """The same memory for every segment."""
-        return self._delta[: segment.steps * self._streams].zero_()
+    def buffers(self, segment: Segment) -> SegmentBuffers:
+        """The same memory for every segment; nothing is restored, and no chain follows."""
+        count = segment.steps * self._streams
+        delta, residual, x, qx = (
+            buffer[:count] for buffer in (self._delta, self._residual, self._x, self._qx)
+        )
+        return SegmentBuffers(delta.zero_(), residual, x, qx, snapshot=None, records=None)
 
-    def snapshot(self, segment: Segment) -> None:
-        """Nothing is restored."""
-
-    def records(self, segment: Segment) -> None:
-        """No chain follows."""
-
-    def keep(self, segment: Segment, results: SegmentResults) -> None:
+    def keep(
+        self, segment: Segment, done: SegmentBuffers, a: Tensor, again: dict[int, TokenStep]
+    ) -> None:
         """Drop everything."""
 
     def finish(self) -> None:
@@ -105,35 +103,34 @@ class KeepStore:
             rows = segment_steps * geometry.streams * geometry.chunk_writes
             self._segment_rows = bank.new_empty((rows, geometry.head_dim))
 
-    def delta(self, segment: Segment) -> Tensor:
-        """The segment's part of all tokens'."""
-        return self._delta[self._geometry.chunk_range(segment)]
-
-    def snapshot(self, segment: Segment) -> Tensor:
-        """The segment's part of the snapshot, or rows that keep() encodes into it."""
+    def buffers(self, segment: Segment) -> SegmentBuffers:
+        """The segment's part of what is kept; rows that keep() encodes are apart."""
+        chunks, rows = self._geometry.chunk_range(segment), self._row_range(segment)
         if self._segment_rows is None:
-            return self._snapshot[self._row_range(segment)]
-        where = self._row_range(segment)
-        return self._segment_rows[: where.stop - where.start]
+            snapshot = self._snapshot[rows]
+        else:
+            snapshot = self._segment_rows[: rows.stop - rows.start]
+        return SegmentBuffers(
+            delta=self._delta[chunks],
+            residual=self._innovation[chunks],
+            x=self._x[chunks],
+            qx=self._qx[chunks],
+            snapshot=snapshot,
+            records=segment_records(self._records, self._geometry, segment),
+        )
 
-    def records(self, segment: Segment) -> ChainRecords:
-        """The segment's part of the records of the whole call."""
-        return segment_records(self._records, self._geometry, segment)
-
-    def keep(self, segment: Segment, results: SegmentResults) -> None:
-        """Copy the segment's results to their place; encode its snapshot if it is narrower."""
+    def keep(
+        self, segment: Segment, done: SegmentBuffers, a: Tensor, again: dict[int, TokenStep]
+    ) -> None:
+        """Turn the residual into the innovation; encode the snapshot if it is narrower."""
         streams = self._geometry.streams
-        chunks = self._geometry.chunk_range(segment)
-        self._x[chunks] = results.x
-        self._qx[chunks] = results.qx
-        innovation = self._innovation[chunks]
-        added_product(results.residual, results.a, results.delta, alpha=-1, out=innovation)
-        for step, tokens in results.again.items():
+        innovation = add_product(done.residual, a, done.delta, alpha=-1)
+        for step, tokens in again.items():
             innovation[step * streams : (step + 1) * streams] = tokens.innovation
         if not self._form.exact:
-            assert results.snapshot is not None
+            assert done.snapshot is not None
             where = self._row_range(segment)
-            self._snapshot[where], scales = encode(results.snapshot, self._form)
+            self._snapshot[where], scales = encode(done.snapshot, self._form)
             if self._scales is not None and scales is not None:
                 self._scales[where] = scales
 

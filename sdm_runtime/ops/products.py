@@ -19,14 +19,11 @@ def product(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     return result if out is None else out.copy_(result)
 
 
-def added_product(
-    base: Tensor, a: Tensor, b: Tensor, *, alpha: int = 1, out: Tensor | None = None
-) -> Tensor:
-    """torch.baddbmm(base, a, b): base [N, m, n] + alpha * a b."""
+def add_product(base: Tensor, a: Tensor, b: Tensor, *, alpha: int = 1) -> Tensor:
+    """base.baddbmm_(a, b): base [N, m, n] takes alpha * a b."""
     if not _alone(a):
-        return torch.baddbmm(base, a, b, alpha=alpha, out=out)
-    result = torch.baddbmm(_twice(base), _twice(a), _twice(b), alpha=alpha)[:1]
-    return result if out is None else out.copy_(result)
+        return base.baddbmm_(a, b, alpha=alpha)
+    return base.copy_(torch.baddbmm(_twice(base), _twice(a), _twice(b), alpha=alpha)[:1])
 
 
 def _alone(a: Tensor) -> bool:
