@@ -14,8 +14,8 @@ namespace sdm::bindings {
 namespace {
 
 ChainRecordRefs chain_refs(const Operands& refs) {
-  ChainRecordRefs chain{refs.at("beta"), refs.at("pd"),   refs.at("slots"), std::nullopt,
-                        refs.at("rec"),  refs.at("bpre"), refs.at("qrec")};
+  ChainRecordRefs chain{refs.at("pd"),  refs.at("slots"), std::nullopt,
+                        refs.at("rec"), refs.at("bpre"),  refs.at("qrec")};
   if (refs.contains("cpe")) chain.cpe = refs.at("cpe");
   return chain;
 }
@@ -33,6 +33,7 @@ void run_chunk_prepare(const Operands& refs, const Operands* chain, const Operan
   args.order = refs.at("order");
   args.events = refs.at("events");
   args.places = refs.at("places");
+  args.beta_rows = refs.at("beta_rows");
   if (chain) args.chain = chain_refs(*chain);
   if (steps) args.steps = StepRecordRefs{steps->at("row_weights"), steps->at("updates")};
   args.chunk_size = chunk_size;
@@ -45,7 +46,9 @@ void run_pair_matrices(const Operands& refs, int64_t num_writes, uintptr_t strea
   PairMatricesArgs args;
   args.events = refs.at("events");
   args.places = refs.at("places");
-  args.a = refs.at("a");
+  args.beta_rows = refs.at("beta_rows");
+  if (refs.contains("a")) args.a = refs.at("a");
+  args.system = refs.at("system");
   args.qk = refs.at("qk");
   args.num_writes = num_writes;
   launch_now(pair_matrices, args, args.events.device, stream);

@@ -26,7 +26,8 @@ class ChunkEvents(NamedTuple):
     """Every chunk's writes and reads by slot; E = C * (W + R)."""
 
     events: Tensor  # f64 [N, E, 2]: log sum; bits of the f32 weight and of the event's word
-    places: Tensor  # int32 [N, E]: where each staged event stands in that list
+    places: Tensor  # int32 [N, E]: where each staged event stands in that list; ~ of it: no pairs
+    beta: Tensor  # f32 [N*C], staged
 
 
 class RowDots(NamedTuple):
@@ -88,31 +89,43 @@ def prepare_chunks(
     chain: dict[str, Tensor] | None = None
     if records is None:
         events = torch.empty((*order.shape, 2), dtype=torch.float64, device=order.device)
+        beta = torch.empty(len(order) * geometry.chunk, dtype=torch.float32, device=order.device)
     else:
         chain = {k: x for k, x in records._asdict().items() if x is not None}
-        events = chain.pop("events")
+        events, beta = chain.pop("events"), chain.pop("beta")
     places = torch.empty_like(order)
     operands = {k: x for k, x in inputs._asdict().items() if k != "v"}
-    operands |= {"order": order, "events": events, "places": places}
+    operands |= {"order": order, "events": events, "places": places, "beta_rows": beta}
     bf16 = bank_dtype == torch.bfloat16
     sizes = (geometry.chunk, segment.first, bf16)
     _launch(_core.chunk_prepare, operands, chain, steps._asdict(), *sizes)
-    return ChunkEvents(events, places), steps
+    return ChunkEvents(events, places, beta), steps
 
 
-def pair_matrices(chunks: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tensor]:
-    """The spec's A and QK, [N, C, C] f32 each, zero where no slot is shared.
+class PairMatrices(NamedTuple):
+    """f32 [N, C, C] each, zero where no slot is shared."""
+
+    a: Tensor | None  # the spec's A
+    system: Tensor  # diag(beta) A
+    qk: Tensor
+
+
+def pair_matrices(chunks: ChunkEvents, geometry: Geometry, *, with_a: bool) -> PairMatrices:
+    """What tokens share through the slots that they write and read; A itself where it is needed.
 
     The decays of a pair do not factor safely (exp(-L) overflows), so this is no matrix product:
     each row walks back from its entries through their slots' events.
     """
     count, device = chunks.events.shape[0], chunks.events.device
     shape = (count, geometry.chunk, geometry.chunk)
-    a = torch.empty(shape, dtype=torch.float32, device=device)
-    qk = torch.empty_like(a)
-    operands = {"events": chunks.events, "places": chunks.places, "a": a, "qk": qk}
+    system = torch.empty(shape, dtype=torch.float32, device=device)
+    qk = torch.empty_like(system)
+    operands = {"events": chunks.events, "places": chunks.places, "beta_rows": chunks.beta}
+    operands |= {"system": system, "qk": qk}
+    if with_a:
+        operands["a"] = torch.empty_like(system)
     _launch(_core.pair_matrices, operands, geometry.writes)
-    return a, qk
+    return PairMatrices(operands.get("a"), system, qk)
 
 
 def weight_gradients(

@@ -16,14 +16,13 @@ _BAND = 128  # rows: smaller products run at a lower rate
 _SOLVED_ALONE = 64  # rows: more of them the CPU's library cuts among many threads, with other bits
 
 
-def unit_inverse(a: Tensor, beta: Tensor) -> Tensor:
-    """X = (I + diag(beta) A)^-1 for strictly lower A [N, C, C] and beta [N, C, 1], f32.
+def unit_inverse(system: Tensor) -> Tensor:
+    """X = (I + system)^-1 for strictly lower f32 [N, C, C].
 
     Every matrix has C * C floats to itself, in rows or in columns.
     """
-    system = beta * a
-    chunk = a.shape[1]
-    if a.device.type != "cpu" or chunk <= _SOLVED_ALONE:
+    chunk = system.shape[1]
+    if system.device.type != "cpu" or chunk <= _SOLVED_ALONE:
         return _solve(system)
     x = torch.zeros_like(system)
     for first in range(0, chunk, _SOLVED_ALONE):

@@ -76,10 +76,10 @@ def _run_segment(
     room = store.buffers(segment)
     records = room.records
     chunks, steps = prepare_chunks(given, geometry, segment, order, bank.dtype, records)
-    a, qk = pair_matrices(chunks, geometry)
-    beta = stage(inputs.beta, geometry, segment, torch.float32)
-    x = unit_inverse(a, beta)
-    qx = product(qk, room.x.copy_(x), out=room.qx)
+    pairs = pair_matrices(chunks, geometry, with_a=store.needs_a)
+    beta = chunks.beta.view(-1, geometry.chunk, 1)
+    x = unit_inverse(pairs.system)
+    qx = product(pairs.qk, room.x.copy_(x), out=room.qx)
 
     # The steps.
     v = stage(inputs.v, geometry, segment, bank.dtype)
@@ -98,7 +98,8 @@ def _run_segment(
 
     def token_by_token(step: int) -> TokenStep:
         here = slice(step * geometry.streams, (step + 1) * geometry.streams)
-        events = ChunkEvents(*(part[here] for part in chunks))
+        tokens = slice(here.start * geometry.chunk, here.stop * geometry.chunk)
+        events = ChunkEvents(chunks.events[here], chunks.places[here], chunks.beta[tokens])
         number, updates = segment.first + step, steps.updates[here]
         return run_token_step(number, bank, v[here], inputs, events, updates, geometry)
 
@@ -110,5 +111,5 @@ def _run_segment(
     for step, tokens in done.again.items():
         y[step * geometry.streams :][: geometry.streams] = tokens.readings
     unstage(y, readings, geometry, segment)
-    store.keep(segment, room, a, done.again)
+    store.keep(segment, room, pairs.a, done.again)
     return done

@@ -40,13 +40,15 @@ class SegmentBuffers(NamedTuple):
 class Store(Protocol):
     """Where a segment's steps work, and what becomes of their results."""
 
+    needs_a: bool  # keep() takes A
+
     def buffers(self, segment: Segment) -> SegmentBuffers:
         """Those of a segment, until the next one's are asked for."""
 
     def keep(
-        self, segment: Segment, done: SegmentBuffers, a: Tensor, again: dict[int, TokenStep]
+        self, segment: Segment, done: SegmentBuffers, a: Tensor | None, again: dict[int, TokenStep]
     ) -> None:
-        """Take a finished segment; a f32 [G, C, C]; again: its steps run token by token."""
+        """Take a finished segment; a f32 [G, C, C] if needed; again: its steps run by token."""
 
     def finish(self) -> Saved | None:
         """Everything a backward needs, if it is kept."""
@@ -54,6 +56,8 @@ class Store(Protocol):
 
 class DropStore:
     """One segment's buffers, used again and again."""
+
+    needs_a = False
 
     def __init__(self, bank: Tensor, geometry: Geometry, segment_steps: int) -> None:
         """Size the buffers for segments of at most segment_steps steps."""
@@ -73,7 +77,7 @@ class DropStore:
         return SegmentBuffers(delta.zero_(), residual, x, qx, snapshot=None, records=None)
 
     def keep(
-        self, segment: Segment, done: SegmentBuffers, a: Tensor, again: dict[int, TokenStep]
+        self, segment: Segment, done: SegmentBuffers, a: Tensor | None, again: dict[int, TokenStep]
     ) -> None:
         """Drop everything."""
 
@@ -83,6 +87,8 @@ class DropStore:
 
 class KeepStore:
     """Buffers for all steps; narrower snapshots are encoded segment by segment."""
+
+    needs_a = True
 
     def __init__(
         self, bank: Tensor, geometry: Geometry, segment_steps: int, form: SnapshotFormat
@@ -120,9 +126,10 @@ class KeepStore:
         )
 
     def keep(
-        self, segment: Segment, done: SegmentBuffers, a: Tensor, again: dict[int, TokenStep]
+        self, segment: Segment, done: SegmentBuffers, a: Tensor | None, again: dict[int, TokenStep]
     ) -> None:
         """Turn the residual into the innovation; encode the snapshot if it is narrower."""
+        assert a is not None
         streams = self._geometry.streams
         innovation = add_product(done.residual, a, done.delta, alpha=-1)
         for step, tokens in again.items():

@@ -98,6 +98,7 @@ def _places(events: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tensor]:
     last_write = torch.where(write, place, -1).cummax(1).values
     opens = write & (torch.nn.functional.pad(last_write, (1, -1), value=-1) < start)
     group = torch.where(last_write < start, -1, opens.cumsum(1) - 1)
-    staged = group.gather(1, events.places.long()).view(word.shape[0], geometry.chunk, -1)
+    places = torch.where(events.places < 0, ~events.places, events.places).long()
+    staged = group.gather(1, places).view(word.shape[0], geometry.chunk, -1)
     slot, source = staged[..., : geometry.writes], staged[..., geometry.writes :]
     return torch.where(slot < 0, geometry.chunk_writes, slot), source

@@ -11,6 +11,7 @@ import torch
 from chunk_cases import (
     BF16,
     CASES,
+    POISON,
     ChunkCase,
     chain_outputs,
     chunk_inputs,
@@ -68,7 +69,7 @@ def _assert_same_bits(kernel: str, values: dict, outputs: dict, pass_: str = "")
 
 def _assert_all_written(outputs: dict) -> None:
     for key, tensor in outputs.items():
-        poison = tensor.isnan() if tensor.dtype.is_floating_point else tensor == -7
+        poison = tensor.isnan() if tensor.dtype.is_floating_point else tensor == POISON
         assert not poison.any(), key
 
 
@@ -83,7 +84,7 @@ def _prepare_values(case: ChunkCase, inputs: dict) -> dict:
 def test_chunk_kernels(name: str) -> None:
     case = CASES[name]
     values = _prepare_values(case, chunk_inputs(case))
-    outputs = prepare_outputs(case)
+    outputs = prepare_outputs(case) | {"beta_rows": chain_outputs(case)["beta"]}
     _assert_same_bits("chunk_prepare", values, outputs)
     chain = {RENAMED.get(k, k): x for k, x in chain_outputs(case).items()}
     prepared = _assert_same_bits("chunk_prepare", values, outputs | chain)
@@ -99,9 +100,13 @@ def test_chunk_kernels(name: str) -> None:
     assert differing({k: x for k, x in both.items() if k not in steps}, prepared) == []
 
     shape = (case.chunks, case.C, case.C)
-    matrices = {"a": poisoned(shape, torch.float32), "qk": poisoned(shape, torch.float32)}
-    events = {k: prepared[k] for k in ("events", "places")}
-    _assert_same_bits("pair_matrices", events | _sizes(case), matrices)
+    matrices = {name: poisoned(shape, torch.float32) for name in ("system", "qk", "a")}
+    events = {k: prepared[k] for k in ("events", "places", "beta_rows")}
+    found = _assert_same_bits("pair_matrices", events | _sizes(case), matrices)
+    _assert_all_written(found)
+    del matrices["a"]
+    without = _assert_same_bits("pair_matrices", events | _sizes(case), matrices)
+    assert differing(without, {k: found[k] for k in matrices}) == []
 
     values = gradient_inputs(case) | _call_sizes(case)
     values |= {"events": prepared["events"], "beta_rows": prepared["beta_rows"]}
@@ -138,10 +143,11 @@ def test_the_comparison_can_fail() -> None:
     """A launch without its last chunk differs from the twin."""
     case = CASES["plain"]
     values = _prepare_values(case, chunk_inputs(case))
-    outputs, library = prepare_outputs(case), emulation()
+    outputs = prepare_outputs(case) | {"beta_rows": chain_outputs(case)["beta"]}
+    library = emulation()
     expected, after = copies(outputs), copies(outputs)
     library.twin("chunk_prepare", values | expected)
     whole = library.chosen("chunk_prepare", values | after)
     part = Launch(whole.entry, (case.chunks - 1, 1, 1), whole.block, whole.shared_bytes)
     library.launch("chunk_prepare", part, values | after)
-    assert differing(after, expected) == ["events", "places"]
+    assert differing(after, expected) == ["events", "places", "beta_rows"]

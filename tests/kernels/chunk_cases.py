@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+POISON = 0x7F7F7F7F  # no place, row or record's word
 F32, BF16, F64, I32 = torch.float32, torch.bfloat16, torch.float64, torch.int32
 
 
@@ -80,7 +81,7 @@ def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Memory whose contents would show."""
     if dtype.is_floating_point:
         return torch.full(shape, torch.nan, dtype=dtype)
-    return torch.full(shape, -7, dtype=dtype)
+    return torch.full(shape, POISON, dtype=dtype)
 
 
 def prepare_outputs(case: ChunkCase) -> Tensors:

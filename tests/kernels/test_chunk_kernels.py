@@ -187,11 +187,47 @@ def test_pair_matrices(name: str) -> None:
     case = CASES[name]
     inputs = chunk_inputs(case)
     events, _ = prepare(case, inputs)
-    a, qk = chunk_kernels.pair_matrices(events, sizes(case)[0])
+    pairs = chunk_kernels.pair_matrices(events, sizes(case)[0], with_a=True)
+    assert pairs.a is not None
     for n in range(case.chunks):
         of = reference.chunk(case, inputs, n)
-        assert close(a[n], of.a.detach())
-        assert close(qk[n], of.qk.detach())
+        assert close(pairs.a[n], of.a.detach())
+        assert close(pairs.qk[n], of.qk.detach())
+    assert torch.equal(pairs.system, events.beta.view(case.chunks, -1, 1) * pairs.a)
+    without = chunk_kernels.pair_matrices(events, sizes(case)[0], with_a=False)
+    assert without.a is None
+    assert torch.equal(without.system, pairs.system)
+    assert torch.equal(without.qk, pairs.qk)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_places_mark_the_events_that_look_for_partners(name: str) -> None:
+    """An event does if a token wrote its slot before, and it stands first of its token's."""
+    case = CASES[name]
+    inputs = chunk_inputs(case)
+    events, _ = prepare(case, inputs)
+    paired = events.places >= 0
+    places = torch.where(paired, events.places, ~events.places)
+    order = chunk_order(case, inputs).long()
+    assert torch.equal(places.long().gather(1, order), torch.arange(case.events).expand_as(order))
+    for n in range(case.chunks):
+        of = reference.chunk(case, inputs, n)
+        entries = []
+        for kind, part in enumerate((of.writes, of.reads)):
+            columns = (part.token.tolist(), part.index.tolist(), part.slot.tolist())
+            entries += [
+                (token, kind, index, slot) for token, index, slot in zip(*columns, strict=True)
+            ]
+        wanted = torch.zeros(case.events, dtype=torch.bool)
+        runs, first_writer = set(), {}
+        for token, kind, index, slot in sorted(entries):
+            place = token * (case.W + case.R) + kind * case.W + index
+            written = first_writer.get(slot, case.C) < token + kind
+            wanted[place] = written and (slot, token, kind) not in runs
+            runs.add((slot, token, kind))
+            if kind == 0:
+                first_writer.setdefault(slot, token)
+        assert torch.equal(paired[n], wanted)
 
 
 def shared_totals(case: ChunkCase, of: reference.Chunk, totals: torch.Tensor) -> None:
@@ -256,7 +292,8 @@ def test_the_comparisons_can_fail() -> None:
     case = CASES["plain"]
     inputs = chunk_inputs(case)
     events, _ = prepare(case, inputs)
-    a, _ = chunk_kernels.pair_matrices(events, sizes(case)[0])
+    a = chunk_kernels.pair_matrices(events, sizes(case)[0], with_a=True).a
+    assert a is not None
     exact = reference.chunk(case, inputs, 0).a.detach()
     assert close(a[0], exact)
     assert not close(a[0] * (1 + 1e-6), exact)

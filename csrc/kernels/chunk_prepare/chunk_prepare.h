@@ -10,7 +10,6 @@ namespace sdm {
 // The operands of the step chain that follow from the inputs. N = steps * P chunks, which may be
 // some of the call's; n = C*W.
 struct ChainRecordRefs {
-  TensorRef beta;                // float32 [N*C]
   TensorRef pd;                  // float32 [N*C, W]
   TensorRef slots;               // int32 [N*C, W]
   std::optional<TensorRef> cpe;  // float32 [N, n]; rec has the same factors, sorted
@@ -34,7 +33,8 @@ struct ChunkPrepareArgs {
   TensorRef g;       // [P, T, 1] or [P, T, W]
   TensorRef order;   // int32 [N, E]: each chunk's staged places, E = C*(W+R), stably sorted by slot
   TensorRef events;  // float64 [N, E, 2], out: {log sum, bits of f32 weight and of the event word}
-  TensorRef places;  // int32 [N, E], out: where each staged event stands in `events`
+  TensorRef places;  // int32 [N, E], out: where each staged event stands in `events`, p, or ~p
+  TensorRef beta_rows;                   // float32 [N*C], out
   std::optional<ChainRecordRefs> chain;  // out
   std::optional<StepRecordRefs> steps;   // out
   int64_t chunk_size = 0;

@@ -72,7 +72,6 @@ void fill_inputs(ChunkPrepareParams& params, const ChunkPrepareArgs& args,
 void fill_chain(ChunkPrepareParams& params, const ChainRecordRefs& chain, int64_t chunks,
                 const ChunkShape& shape) {
   const int64_t rows = chunks * shape.chunk_size, w = shape.num_writes, n = shape.writes();
-  expect_numel(kName, "beta_rows", chain.beta, Dtype::kFloat32, rows);
   expect_tensor(kName, "pd", chain.pd, Dtype::kFloat32, {rows, w});
   expect_tensor(kName, "slots", chain.slots, Dtype::kInt32, {rows, w});
   if (chain.cpe) expect_numel(kName, "cpe", *chain.cpe, Dtype::kFloat32, rows * w);
@@ -81,7 +80,6 @@ void fill_chain(ChunkPrepareParams& params, const ChainRecordRefs& chain, int64_
   expect_tensor(kName, "bpre", chain.bpre, Dtype::kInt32, {chunks, (n + 31) / 32 + 1});
   expect_records(kName, "qrec", chain.qrec, shape.reads());
   expect_numel(kName, "qrec", chain.qrec, Dtype::kInt32, 4 * chunks * shape.reads());
-  params.beta_rows = static_cast<float*>(chain.beta.data);
   params.pd = static_cast<float*>(chain.pd.data);
   params.slots = static_cast<int32_t*>(chain.slots.data);
   params.cpe = chain.cpe ? static_cast<float*>(chain.cpe->data) : nullptr;
@@ -110,12 +108,13 @@ void check_devices(const plancap::Target& target, const ChunkPrepareArgs& args) 
   expect("k_val", args.k_val), expect("q_val", args.q_val);
   expect("beta", args.beta), expect("g", args.g), expect("order", args.order);
   expect("events", args.events), expect("places", args.places);
+  expect("beta_rows", args.beta_rows);
   if (args.steps) {
     expect("row_weights", args.steps->row_weights), expect("updates", args.steps->updates);
   }
   if (!args.chain) return;
   const ChainRecordRefs& chain = *args.chain;
-  expect("beta_rows", chain.beta), expect("pd", chain.pd), expect("slots", chain.slots);
+  expect("pd", chain.pd), expect("slots", chain.slots);
   if (chain.cpe) expect("cpe", *chain.cpe);
   expect("rec", chain.rec), expect("bpre", chain.bpre), expect("qrec", chain.qrec);
 }
@@ -138,12 +137,14 @@ void chunk_prepare(plancap::Sink& sink, const ChunkPrepareArgs& args) {
   expect_tensor(kName, "order", args.order, Dtype::kInt32, {chunks, shape.events()});
   expect_tensor(kName, "places", args.places, Dtype::kInt32, {chunks, shape.events()});
   expect_event_pairs(kName, "events", args.events, chunks, shape.events());
+  expect_numel(kName, "beta_rows", args.beta_rows, Dtype::kFloat32, chunks * shape.chunk_size);
   if (args.chain) fill_chain(params, *args.chain, chunks, shape);
   if (args.steps) fill_steps(params, *args.steps, chunks, shape);
   check_devices(sink.target(), args);
   params.order = static_cast<const int32_t*>(args.order.data);
   params.events = static_cast<ChunkEvent*>(args.events.data);
   params.places = static_cast<int32_t*>(args.places.data);
+  params.beta_rows = static_cast<float*>(args.beta_rows.data);
   params.num_tokens = shape.num_tokens;
   params.first_step = shape.first_step;
   params.num_chunks = static_cast<int32_t>(chunks);

@@ -22,7 +22,6 @@ class ChunkPrepare {
   }
 
   SDM_HD void beta_row(int32_t token) const {
-    if (params_.beta_rows == nullptr) return;
     params_.beta_rows[chunk_ * params_.chunk_size + token] = inputs_.beta(token);
   }
 
@@ -39,6 +38,7 @@ class ChunkPrepare {
     Entry here = inputs_.entry(first);
     Group group{inputs_.slot(here), first, 0, 0.0};
     int32_t summed_token = -1;
+    bool opens_run = true;
     uint32_t first_flag = kRecordFirst;
     for (bool last = false; !last; ++group.end) {
       const bool writes = !here.is_read && group.slot != kNoSlot;
@@ -55,12 +55,18 @@ class ChunkPrepare {
       const uint32_t word = first_flag | (last ? kRecordLast : 0u) |
                             (here.is_read ? kEventRead : 0u) | entry_bits(here, group.slot);
       events_[group.end] = {group.total, inputs_.weight(here), word};
-      places_[inputs_.place(group.end)] = group.end;
+      places_[inputs_.place(group.end)] = marked_place(group.end, opens_run && group.writes > 0);
       group.writes += here.is_read ? 0 : 1;
       first_flag = 0;
+      opens_run = next.token != here.token || next.is_read != here.is_read;
       here = next;
     }
     return group;
+  }
+
+  // Pairs are taken from a run's first event, with the writes of the slot before it.
+  SDM_HD static int32_t marked_place(int32_t position, bool paired) {
+    return paired ? position : ~position;
   }
 
   // A token that writes a slot twice decays it by both gates before either write.

@@ -17,10 +17,11 @@ struct ChunkPrepareParams {
   const int32_t* order;  // [N, E]: staged places, sorted by slot; padding last
   // For the pairs.
   ChunkEvent* events;  // [N, E], sorted
-  int32_t* places;     // [N, E]: where each staged event stands in that list
+  int32_t* places;     // [N, E]: where each staged event stands in that list, p; ~p if it has no
+                       // partners, or leaves them to another event of its run
+  float* beta_rows;    // [N*C]
   // For the step chain; all null where no chain follows. Staged, or sorted (records ..
   // read_records).
-  float* beta_rows;      // [N*C]
   float* pd;             // [N*C, W]
   int32_t* slots;        // [N*C, W]
   float* cpe;            // [N*C, W]; may be null

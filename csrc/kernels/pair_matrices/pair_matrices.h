@@ -1,15 +1,19 @@
 // The matrices A and QK of every chunk: what tokens share through the slots they write and read.
 #pragma once
+#include <optional>
+
 #include "kernels/pair_matrices/pair_matrices_params.h"
 #include "plancap/sink.h"
 
 namespace sdm {
 
 struct PairMatricesArgs {
-  TensorRef events;  // float64 [N, C*(W+R), 2], as chunk_prepare leaves them
-  TensorRef places;  // int32 [N, C*(W+R)]
-  TensorRef a;       // float32 [N, C, C], out
-  TensorRef qk;      // float32 [N, C, C], out
+  TensorRef events;            // float64 [N, C*(W+R), 2], as chunk_prepare leaves them
+  TensorRef places;            // int32 [N, C*(W+R)], likewise
+  TensorRef beta_rows;         // float32 [N*C], likewise
+  std::optional<TensorRef> a;  // float32 [N, C, C], out
+  TensorRef system;            // float32 [N, C, C], out: diag(beta) A
+  TensorRef qk;                // float32 [N, C, C], out
   int64_t num_writes = 0;
 };
 

@@ -13,7 +13,8 @@ constexpr const char* kName = "pair_matrices";
 
 constexpr FieldInfo kFields[] = {
     SDM_FIELD(PairMatricesParams, events),     SDM_FIELD(PairMatricesParams, places),
-    SDM_FIELD(PairMatricesParams, a),          SDM_FIELD(PairMatricesParams, qk),
+    SDM_FIELD(PairMatricesParams, beta_rows),  SDM_FIELD(PairMatricesParams, a),
+    SDM_FIELD(PairMatricesParams, system),     SDM_FIELD(PairMatricesParams, qk),
     SDM_FIELD(PairMatricesParams, num_chunks), SDM_FIELD(PairMatricesParams, chunk_size),
     SDM_FIELD(PairMatricesParams, num_writes), SDM_FIELD(PairMatricesParams, num_reads),
 };
@@ -23,10 +24,12 @@ void run_host(const void* params) {
 }
 
 PairMatricesParams check_and_fill(const plancap::Target& target, const PairMatricesArgs& args) {
-  expect_tensor(kName, "a", args.a, Dtype::kFloat32, {"N", "C", "C"});
-  const int64_t n = args.a.shape[0], c = args.a.shape[1];
-  expect_tensor(kName, "a", args.a, Dtype::kFloat32, {n, c, c});
+  expect_tensor(kName, "qk", args.qk, Dtype::kFloat32, {"N", "C", "C"});
+  const int64_t n = args.qk.shape[0], c = args.qk.shape[1];
   expect_tensor(kName, "qk", args.qk, Dtype::kFloat32, {n, c, c});
+  expect_tensor(kName, "system", args.system, Dtype::kFloat32, {n, c, c});
+  if (args.a) expect_tensor(kName, "a", *args.a, Dtype::kFloat32, {n, c, c});
+  expect_numel(kName, "beta_rows", args.beta_rows, Dtype::kFloat32, n * c);
   expect_chunk_size(kName, c);
   expect_num_parallel(kName, n, 1);
   expect_entries(kName, "num_writes", args.num_writes);
@@ -38,13 +41,17 @@ PairMatricesParams check_and_fill(const plancap::Target& target, const PairMatri
   expect_event_pairs(kName, "events", args.events, n, events);
   expect_device(kName, "events", args.events, target.device);
   expect_device(kName, "places", args.places, target.device);
-  expect_device(kName, "a", args.a, target.device);
+  expect_device(kName, "beta_rows", args.beta_rows, target.device);
+  if (args.a) expect_device(kName, "a", *args.a, target.device);
+  expect_device(kName, "system", args.system, target.device);
   expect_device(kName, "qk", args.qk, target.device);
 
   PairMatricesParams params{};
   params.events = static_cast<const ChunkEvent*>(args.events.data);
   params.places = static_cast<const int32_t*>(args.places.data);
-  params.a = static_cast<float*>(args.a.data);
+  params.beta_rows = static_cast<const float*>(args.beta_rows.data);
+  params.a = args.a ? static_cast<float*>(args.a->data) : nullptr;
+  params.system = static_cast<float*>(args.system.data);
   params.qk = static_cast<float*>(args.qk.data);
   params.num_chunks = static_cast<int32_t>(n);
   params.chunk_size = static_cast<int32_t>(c);

@@ -1,4 +1,4 @@
-// One row of A or QK, for the host twin and the device kernel.
+// What one entry adds to its row of A or QK, for the host twin and the device kernel.
 #pragma once
 #include "kernels/common/chunk_runs.h"
 #include "kernels/common/ordered_math.h"
@@ -6,26 +6,49 @@
 
 namespace sdm {
 
-// Adds to row[t'] what token `token`'s writes (of A) or reads (of QK) share with the writes of
-// tokens t' before it (up to it, for reads). The order: slot by slot, as the token names them, each
-// from the nearest partner back to the slot's first.
-SDM_HD void add_pair_row(const PairMatricesParams& params, int64_t chunk, int32_t token,
-                         bool of_reads, float* row) {
-  const int32_t per_token = params.num_writes + params.num_reads;
-  const int64_t base = chunk * params.chunk_size * per_token;
-  const ChunkEvent* events = params.events + base;
-  const int32_t* places = params.places + base + int64_t{token} * per_token;
-  const int32_t begin = of_reads ? params.num_writes : 0;
-  const int32_t end = of_reads ? per_token : params.num_writes;
-  for (int32_t column = begin; column < end; ++column) {
-    const int32_t position = places[column];
-    if (!opens_run(events, position)) continue;
-    const double later = events[position].log;
-    double own = 0.0;
-    for_run(events, position, [&](int32_t, const ChunkEvent& event) { own += event.weight; });
-    for_earlier_writes(events, position, [&](int32_t partner, double log, double weight) {
-      row[partner] = plus(row[partner], static_cast<float>(own * weight * decay(later, log)));
-    });
+// An entry that stands first of its token's (the writes, or the reads) in a slot that tokens wrote
+// before: places mark all others. Its neighbours come with it: the device asks for a next entry's
+// events before it walks from the last one.
+struct PairedEntry {
+  int32_t position;
+  ChunkEvent before, here, after;
+};
+
+SDM_HD PairedEntry paired_entry(const ChunkEvent* events, int32_t size, int32_t position) {
+  const int32_t next = position + 1 < size ? position + 1 : position;
+  return {position, events[position - 1], events[position], events[next]};
+}
+
+// The weights of the entry's run.
+SDM_HD double run_weight(const ChunkEvent* events, const PairedEntry& entry) {
+  double sum = 0.0;
+  sum += entry.here.weight;
+  if (!record_last(entry.here.word) && same_run(entry.after.word, entry.here.word)) {
+    for_run(events, entry.position + 1,
+            [&](int32_t, const ChunkEvent& event) { sum += event.weight; });
+  }
+  return sum;
+}
+
+// Adds to row[t'] what the entry's token shares through its slot with the writes of tokens t'
+// before it (up to it, for reads), from the nearest partner back to the slot's first.
+SDM_HD void add_pairs(const ChunkEvent* events, const PairedEntry& entry, float* row) {
+  const double own = run_weight(events, entry);
+  int32_t position = entry.position - 1;
+  ChunkEvent event = entry.before;
+  for (bool more = true; more;) {
+    // A run, from its last event back. The next event is asked for before it is needed.
+    const ChunkEvent last = event;
+    double weight = 0.0;
+    do {
+      weight += event.weight;
+      more = !record_first(event.word);
+      if (more) event = events[--position];
+    } while (more && same_run(event.word, last.word));
+    if (event_read(last.word)) continue;
+    const double shared = own * weight * decay(entry.here.log, last.log);
+    float& cell = row[record_token(last.word)];
+    cell = plus(cell, static_cast<float>(shared));
   }
 }
 
