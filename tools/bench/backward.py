@@ -13,7 +13,6 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -22,9 +21,6 @@ from step_operands import SHAPES, Sizes
 
 from sdm_runtime import last_dispatch, sdm_write_read
 from sdm_runtime.graphs import capture_step
-
-# Steps of a whole call; the other sizes are those of the step kernels' benchmark.
-STEPS = {"long128": 1024, "small128": 256, "flag32k": 512, "flag_b4": 128, "cfg14b": 16}
 
 
 def random_slots(sizes: Sizes, count: int, generator: torch.Generator) -> torch.Tensor:
@@ -135,7 +131,7 @@ def main() -> None:
     for sizes in SHAPES:
         if sizes.name not in options.shapes:
             continue
-        row = measure(replace(sizes, steps=STEPS[sizes.name]), options.rounds, options.graph)
+        row = measure(sizes, options.rounds, options.graph)
         rows.append(row)
         print(
             f"{row['shape']:9s} forward {row['forward']:7.2f}  backward {row['backward']:7.2f}"

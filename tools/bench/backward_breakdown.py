@@ -13,11 +13,10 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from backward import STEPS, forward, make_inputs
+from backward import forward, make_inputs
 from step_operands import SHAPES, Sizes
 from torch.autograd import DeviceType
 
@@ -97,7 +96,7 @@ def main() -> None:
     options = parser.parse_args()
     for sizes in SHAPES:
         if sizes.name in options.shapes:
-            breakdown(replace(sizes, steps=STEPS[sizes.name]), options.forward)
+            breakdown(sizes, options.forward)
             torch.cuda.empty_cache()
 
 

@@ -19,7 +19,7 @@ class Sizes:
     entries: int
     hd: int
     slots: int
-    steps: int  # allocated and timed: fewer than a whole backward where rows take gigabytes
+    steps: int  # of a whole call
 
     @property
     def chunks(self) -> int:
@@ -40,11 +40,11 @@ class Sizes:
 
 
 SHAPES = [
-    Sizes("long128", 2, 64, 16, 128, 16384, 512),
-    Sizes("small128", 8, 64, 32, 128, 16384, 128),
-    Sizes("flag32k", 2, 64, 64, 1024, 65536, 64),
-    Sizes("flag_b4", 8, 64, 64, 1024, 65536, 16),
-    Sizes("cfg14b", 8, 256, 128, 1024, 65536, 3),
+    Sizes("long128", 2, 64, 16, 128, 16384, 1024),
+    Sizes("small128", 8, 64, 32, 128, 16384, 256),
+    Sizes("flag32k", 2, 64, 64, 1024, 65536, 512),
+    Sizes("flag_b4", 8, 64, 64, 1024, 65536, 128),
+    Sizes("cfg14b", 8, 256, 128, 1024, 65536, 16),
 ]
 
 
