@@ -68,7 +68,6 @@ void ChainGraph::build(const LibraryCapture& library) {
   std::vector<CUgraphNode> last;
   LaunchWalk(*chain_).visit(0, chain_->steps(), [&](const WalkedLaunch& launch) {
     if (!launch.prepared->kernel) {
-      // The nodes so far need their edges before more are captured behind them.
       last = add_library_call(graph_, *chain_, launch, library, last);
       return;
     }
@@ -88,10 +87,8 @@ void ChainGraph::instantiate() {
   whole_ = true;
 }
 
-// Cleanup never throws: a driver that refuses here has reported its error elsewhere already.
 void ChainGraph::destroy() {
-  if (exec_) driver().graph_exec_destroy(exec_);
-  if (graph_) driver().graph_destroy(graph_);
+  destroy_graph(graph_, exec_);
   exec_ = nullptr;
   graph_ = nullptr;
   nodes_.clear();

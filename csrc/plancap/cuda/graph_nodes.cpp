@@ -49,6 +49,15 @@ void update_kernel(CUgraphExec exec, CUgraphNode node, const Chain& chain,
   check(result, "cuGraphExecKernelNodeSetParams", launch_place(chain, launch.step, launch.plan));
 }
 
+void destroy_graph(CUgraph graph, CUgraphExec exec) noexcept {
+  if (!graph && !exec) return;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const bool relaxed = driver().exchange_capture_mode(&mode) == CUDA_SUCCESS;
+  if (exec) driver().graph_exec_destroy(exec);
+  if (graph) driver().graph_destroy(graph);
+  if (relaxed) driver().exchange_capture_mode(&mode);
+}
+
 GraphEdges::GraphEdges() {
   programmatic_.kind.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
   programmatic_.kind.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;

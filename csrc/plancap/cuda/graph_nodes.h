@@ -14,6 +14,10 @@ CUgraphNode add_kernel(CUgraph graph, const Chain& chain, const WalkedLaunch& la
 void update_kernel(CUgraphExec exec, CUgraphNode node, const Chain& chain,
                    const WalkedLaunch& launch);
 
+// Destroys what is not null, also while somebody captures: an object goes with its last reference,
+// whenever that is. Never throws: a driver that refuses here has reported its error elsewhere.
+void destroy_graph(CUgraph graph, CUgraphExec exec) noexcept;
+
 // The edges of a graph; the driver takes a batch of them in one call, all of one kind.
 class GraphEdges {
  public:

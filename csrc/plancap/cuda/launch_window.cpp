@@ -55,10 +55,8 @@ void LaunchWindow::build(const Chain& chain) {
   check(cuda.graph_instantiate(&exec_, graph_, 0), "cuGraphInstantiateWithFlags", "chain window: ");
 }
 
-// Cleanup never throws: a driver that refuses here has reported its error elsewhere already.
 void LaunchWindow::destroy() {
-  if (exec_) driver().graph_exec_destroy(exec_);
-  if (graph_) driver().graph_destroy(graph_);
+  destroy_graph(graph_, exec_);
   if (mark_) driver().event_destroy(mark_);
 }
 

@@ -9,6 +9,14 @@ using fake::Library;
 using fake::state;
 using fake::Stream;
 
+bool fake::relaxed() {
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  cuThreadExchangeStreamCaptureMode(&mode);
+  const bool relaxed = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+  cuThreadExchangeStreamCaptureMode(&mode);
+  return relaxed;
+}
+
 extern "C" {
 
 CUresult cuInit(unsigned) {
@@ -115,10 +123,6 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, void**, unsigned,
                            CUlibraryOption*, void**, unsigned) {
   FAKE_CALL(cuLibraryLoadData);
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  cuThreadExchangeStreamCaptureMode(&mode);
-  const bool relaxed = mode == CU_STREAM_CAPTURE_MODE_RELAXED;
-  cuThreadExchangeStreamCaptureMode(&mode);
   // A fat binary: its header's size, the size of what follows, and each part's kind and target.
   const char* bytes = static_cast<const char*>(code);
   uint64_t body;
@@ -143,7 +147,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, 
   *library = reinterpret_cast<CUlibrary>(loaded);
   fake::log(
       "{\"call\":\"load\",\"device\":" + std::to_string(fake::context_stack().back()->device) +
-      ",\"parts\":[" + parts + "],\"relaxed\":" + (relaxed ? "true" : "false") + "}");
+      ",\"parts\":[" + parts + "],\"relaxed\":" + (fake::relaxed() ? "true" : "false") + "}");
   return CUDA_SUCCESS;
 }
 

@@ -27,8 +27,8 @@ std::string attribute_text(const CUlaunchAttribute& attribute) {
 }
 
 int device_of(CUstream stream) {
-  return stream ? reinterpret_cast<Stream*>(stream)->context->device
-                : fake::context_stack().back()->device;
+  return fake::is_special(stream) ? fake::context_stack().back()->device
+                                  : reinterpret_cast<Stream*>(stream)->context->device;
 }
 
 template <typename Params>
@@ -150,7 +150,8 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
   delete reinterpret_cast<Exec*>(exec);
-  fake::log("{\"call\":\"exec_destroy\"}");
+  fake::log("{\"call\":\"exec_destroy\",\"relaxed\":" +
+            std::string(fake::relaxed() ? "true" : "false") + "}");
   return CUDA_SUCCESS;
 }
 
@@ -165,7 +166,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   FAKE_CALL(cuStreamIsCapturing);
-  const bool capturing = stream && reinterpret_cast<Stream*>(stream)->capture;
+  const bool capturing = !fake::is_special(stream) && reinterpret_cast<Stream*>(stream)->capture;
   *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }

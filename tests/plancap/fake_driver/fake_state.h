@@ -70,6 +70,12 @@ struct Stream {
   std::vector<Node*> last;  // of the capture
 };
 
+// The handles that are no stream objects: null, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD.
+inline bool is_special(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) < 3; }
+
+// Whether this thread may do what would break others' captures.
+bool relaxed();
+
 struct State {
   std::mutex mutex;
   Context contexts[kNumDevices];
