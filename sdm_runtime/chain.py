@@ -136,20 +136,29 @@ class StepChain:
                 chain's device. Host chains run before the call returns and take none.
             windowed: True launches in windows from the first step on, False never. None does so
                 from where the device has been waiting for launches, in a long chain of kernels
-                alone that does not run for the first time; never in a capture.
+                alone that does not run for the first time; never in a capture. A device runs the
+                windows of one recording one behind the other, whatever their streams: do not ask
+                for them where a run waits for one that is issued later on another stream.
 
         Raises:
             PlanError: The chain is not bound, or the memory of an operand was replaced since.
             CudaError: A launch failed; what was issued before it stays issued.
+            TypeError: ``windowed`` is neither a bool nor None.
             ValueError: A stream was given for a host chain, or ``windowed=True`` for one, for a
-                chain with a library step, or in a capture.
+                chain with a library step or without a launch, or in a capture.
         """
         core = self._require_bound()
         self._require_unmoved()
+        if windowed is not None and not isinstance(windowed, bool):
+            raise TypeError(f"[chain] windowed: expected True, False or None, got {windowed!r}")
         if self.backend == "host":
-            for name, given in (("stream", stream), ("windowed", windowed)):
-                if given is not None:
-                    raise ValueError(f"[chain] {name}: expected None for a host chain, got {given}")
+            if stream is not None:
+                raise ValueError(f"[chain] stream: expected None for a host chain, got {stream}")
+            if windowed:
+                raise ValueError(
+                    "[chain] windowed: expected None or False for what a window cannot hold, "
+                    "got a host chain"
+                )
             core.run(0)
             return
         device = self.device

@@ -111,6 +111,22 @@ def test_a_chain_is_not_empty_and_holds_plans_alone(chain):
         StepChain(chain.plans[0], 1)
 
 
+def test_a_host_chain_takes_no_stream_and_no_windows(chain):
+    with pytest.raises(
+        ValueError, match=r"\[chain\] stream: expected None for a host chain, got 1"
+    ):
+        chain.run(1)
+    with pytest.raises(ValueError, match=r"\[chain\] windowed: .*, got a host chain"):
+        chain.run(windowed=True)
+    chain.run(windowed=False)  # as it runs anyway
+
+
+@pytest.mark.parametrize("windowed", [1, 0, "yes", 1.0, []])
+def test_windowed_is_a_bool(chain, windowed):
+    with pytest.raises(TypeError, match=r"\[chain\] windowed: expected True, False or None, got"):
+        chain.run(windowed=windowed)
+
+
 def test_mixed_plans_are_refused(gemm):
     """Bound or not: a chain has one backend and one device."""
     host, cuda = from_bytes(gemm), from_bytes(cuda_plan(gemm))
