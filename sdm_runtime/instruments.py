@@ -22,7 +22,9 @@ def nvtx_ranges(on: bool = True) -> None:
 
 
 def count_launches(on: bool = True) -> None:
-    """Count the launches of later runs of CUDA chains (a graph's replay is one), or stop.
+    """Count the launches of later runs of CUDA chains, or stop.
+
+    A graph's replay is one; those of a run's windows all count.
 
     Raises:
         CudaError: This build has no CUDA.
