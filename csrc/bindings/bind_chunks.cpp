@@ -21,7 +21,7 @@ ChainRecordRefs chain_refs(const Operands& refs) {
 }
 
 void run_chunk_prepare(const Operands& refs, const Operands* chain, const Operands* steps,
-                       int64_t chunk_size, int64_t first_step, bool bf16_weights,
+                       int64_t bank_rows, int64_t chunk_size, int64_t first_step, bool bf16_weights,
                        uintptr_t stream) {
   ChunkPrepareArgs args;
   args.k_idx = refs.at("k_idx");
@@ -30,12 +30,14 @@ void run_chunk_prepare(const Operands& refs, const Operands* chain, const Operan
   args.q_val = refs.at("q_val");
   args.beta = refs.at("beta");
   args.g = refs.at("g");
+  args.keys = refs.at("keys");
   args.order = refs.at("order");
   args.events = refs.at("events");
   args.places = refs.at("places");
   args.beta_rows = refs.at("beta_rows");
   if (chain) args.chain = chain_refs(*chain);
   if (steps) args.steps = StepRecordRefs{steps->at("row_weights"), steps->at("updates")};
+  args.bank_rows = bank_rows;
   args.chunk_size = chunk_size;
   args.first_step = first_step;
   args.bf16_weights = bf16_weights;

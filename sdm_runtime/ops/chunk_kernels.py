@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sdm_runtime import _core
 from sdm_runtime.ops.chain_records import ChainRecords
+from sdm_runtime.ops.event_order import EventOrder
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import Inputs
 from sdm_runtime.tensors import current_stream, operand_refs
@@ -73,31 +74,35 @@ def prepare_chunks(
     inputs: Inputs,
     geometry: Geometry,
     segment: Segment,
-    order: Tensor,
+    order: EventOrder,
     bank_dtype: torch.dtype,
     records: ChainRecords | None = None,
 ) -> tuple[ChunkEvents, StepRecords]:
     """Log sums and weights of a segment's events; with `records`, into them, and all of them.
 
-    inputs as kernel_inputs gives them; order int32 [N, E]: each chunk's stable sort by slot.
+    inputs as kernel_inputs gives them.
     """
-    n, entries = geometry.chunk_writes, geometry.writes + geometry.reads
+    count, events_of_chunk = order.order.shape
+    rows, entries = count * geometry.chunk, geometry.writes + geometry.reads
+
+    def new(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+        return order.order.new_empty(shape, dtype=dtype)
+
     steps = StepRecords(
-        row_weights=order.new_empty((len(order) * geometry.chunk, entries, 2)),
-        updates=order.new_empty((len(order), n, 4)),
+        row_weights=new(rows, entries, 2), updates=new(count, geometry.chunk_writes, 4)
     )
     chain: dict[str, Tensor] | None = None
     if records is None:
-        events = torch.empty((*order.shape, 2), dtype=torch.float64, device=order.device)
-        beta = torch.empty(len(order) * geometry.chunk, dtype=torch.float32, device=order.device)
+        events = new(count, events_of_chunk, 2, dtype=torch.float64)
+        beta = new(rows, dtype=torch.float32)
     else:
         chain = {k: x for k, x in records._asdict().items() if x is not None}
         events, beta = chain.pop("events"), chain.pop("beta")
-    places = torch.empty_like(order)
+    places = new(count, events_of_chunk)
     operands = {k: x for k, x in inputs._asdict().items() if k != "v"}
-    operands |= {"order": order, "events": events, "places": places, "beta_rows": beta}
+    operands |= {**order._asdict(), "events": events, "places": places, "beta_rows": beta}
     bf16 = bank_dtype == torch.bfloat16
-    sizes = (geometry.chunk, segment.first, bf16)
+    sizes = (geometry.bank_rows, geometry.chunk, segment.first, bf16)
     _launch(_core.chunk_prepare, operands, chain, steps._asdict(), *sizes)
     return ChunkEvents(events, places, beta), steps
 

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from sdm_runtime.ops.geometry import Geometry, Segment
-from sdm_runtime.ops.staging import Inputs, stage_into
+from sdm_runtime.ops.staging import Inputs
 
 
-def event_order(inputs: Inputs, geometry: Geometry, segment: Segment) -> Tensor:
-    """The staged places of each chunk's events, sorted by slot: int32 [N, C * (W + R)].
+class EventOrder(NamedTuple):
+    """All chunks' events by one flat, stable sort; E = C * (W + R).
 
-    A chunk's events are staged token by token, a token's writes before its reads; the sort is
-    stable, and padding goes last.
+    A chunk's events are staged token by token, a token's writes before its reads.
     """
+
+    keys: Tensor  # int32 or int64 [N, E]: slot (bank_rows: padding) + chunk * (bank_rows + 1)
+    order: Tensor  # int64 [N, E]: chunk * E + staged place
+
+
+def event_order(inputs: Inputs, geometry: Geometry, segment: Segment) -> EventOrder:
+    """Sort a segment's events by slot, padding last."""
     rows, device = geometry.bank_rows, inputs.k_idx.device
-    count, width = segment.steps * geometry.streams, geometry.chunk_writes + geometry.chunk_reads
+    steps, streams, chunk = segment.steps, geometry.streams, geometry.chunk
+    count, entries = steps * streams, geometry.writes + geometry.reads
     bound = rows + 1  # padding sorts after every bank row
     # As one flat sort: torch sorts flat integers by radix, several times faster than rows.
     dtype = torch.int32 if count * bound < 2**31 else torch.int64
-    shape = (count, geometry.chunk, geometry.writes + geometry.reads)
-    keys = torch.empty(shape, dtype=dtype, device=device)
-    stage_into(inputs.k_idx, geometry, segment, keys[..., : geometry.writes], padding=rows)
-    stage_into(inputs.q_idx, geometry, segment, keys[..., geometry.writes :], padding=rows)
-    chunks = torch.arange(count, dtype=dtype, device=device)
-    keys += (chunks * bound).view(-1, 1, 1)
-    order = torch.sort(keys.flatten(), stable=True).indices.view(count, width)
-    first = torch.arange(0, count * width, width, device=device)
-    return order.sub_(first.unsqueeze(1)).to(torch.int32)
+    keys = torch.empty((steps, streams, chunk, entries), dtype=dtype, device=device)
+    first_keys = torch.arange(0, count * bound, bound, dtype=dtype, device=device)
+    by_stream, first_keys = keys.transpose(0, 1), first_keys.view(steps, streams, 1, 1)
+    first_keys = first_keys.transpose(0, 1)
+
+    begin, end = geometry.token_range(segment)
+    whole, rest = divmod(end - begin, chunk)
+    cut = end - rest
+    for x, part in (
+        (inputs.k_idx, by_stream[..., : geometry.writes]),
+        (inputs.q_idx, by_stream[..., geometry.writes :]),
+    ):
+        chunks = x[:, begin:cut].view(streams, whole, chunk, x.shape[2])
+        torch.add(chunks, first_keys[:, :whole], out=part[:, :whole])
+        if rest:
+            torch.add(x[:, cut:end], first_keys[:, whole], out=part[:, whole, :rest])
+            part[:, whole, rest:] = first_keys[:, whole] + rows
+    sorted_keys, order = torch.sort(keys.flatten(), stable=True)
+    return EventOrder(sorted_keys.view(count, -1), order.view(count, -1))

@@ -56,10 +56,11 @@ def _assert_same_bits(kernel: str, values: dict, outputs: dict, pass_: str = "")
     expected = copies(outputs)
     library.twin(kernel, values | expected, pass_)
     chosen = library.chosen(kernel, values | outputs, pass_=pass_)
-    others = [chosen, replace(chosen, block=(64, 1, 1))]
-    # Their blocks have one size.
-    if kernel in ("pair_matrices", "token_gradients", "chunk_gradients"):
-        others = [chosen]
+    others = [chosen]
+    # Others' blocks have one size.
+    if kernel == "chunk_prepare":
+        others += [replace(chosen, block=(64, 1, 1), grid=(chosen.grid[0], 2, 1))]
+        others += [replace(chosen, block=(32, 1, 1), grid=(chosen.grid[0], 5, 1))]
     for number, launch in enumerate(others):
         after = copies(outputs)
         library.launch(kernel, launch, values | after, backwards=number % 2 == 1)
@@ -76,8 +77,9 @@ def _assert_all_written(outputs: dict) -> None:
 def _prepare_values(case: ChunkCase, inputs: dict) -> dict:
     types = {f"{name}_type": ROW_CODES[case.values] for name in ("k_val", "q_val", "beta", "g")}
     wide = int(case.indices == torch.int64)
-    types |= {"wide_k_idx": wide, "wide_q_idx": wide, "bf16_weights": int(case.bf16_weights)}
-    return inputs | {"order": chunk_order(case, inputs)} | types | _call_sizes(case)
+    types |= {"wide_k_idx": wide, "wide_q_idx": wide, "wide_keys": wide}
+    types |= {"bf16_weights": int(case.bf16_weights), "bank_rows": case.P * case.S}
+    return inputs | chunk_order(case, inputs) | types | _call_sizes(case)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -119,6 +121,54 @@ def test_chunk_kernels(name: str) -> None:
     for key in ("dk", "dq", "dg"):
         assert gradients[key][:, :first].isnan().all()
         assert not gradients[key][:, first:].isnan().any()
+
+
+def _late_writes(case: ChunkCase, written: list[int]) -> dict:
+    """Inputs whose tokens all read slot 0, which the tokens of `written` alone write."""
+    inputs = chunk_inputs(case)
+    inputs["q_idx"][:] = 0
+    inputs["k_idx"][:] = 1 + torch.arange(case.T).view(1, -1, 1) % (case.S - 1)
+    inputs["k_idx"][:, written] = 0
+    return inputs
+
+
+@pytest.mark.parametrize("written", [[], [0], [9], [10], [63], [20, 21, 50], list(range(64))])
+def test_reads_before_a_slots_first_write(written: list[int]) -> None:
+    """A group's first write may be far behind its start, in another part of the chunk."""
+    case = ChunkCase(P=1, T=64, C=64, W=1, R=3, S=40)
+    values = _prepare_values(case, _late_writes(case, written))
+    outputs = prepare_outputs(case)
+    outputs |= {RENAMED.get(k, k): x for k, x in chain_outputs(case).items()}
+    prepared = _assert_same_bits("chunk_prepare", values, outputs)
+    _assert_all_written({k: x for k, x in prepared.items() if k != "events"})
+    first = prepared["records"][0, :, 0] < 0
+    counts = torch.nn.functional.pad(first.cumsum(0), (1, 0))[::32]
+    assert torch.equal(prepared["bpre"][0].long(), counts)
+
+
+@pytest.mark.parametrize(
+    ("case", "grid", "threads"),
+    [
+        (ChunkCase(P=2, T=16, C=16, W=1, R=1, S=99), (2, 1, 1), 64),
+        (ChunkCase(P=8, T=64, C=64, W=32, R=32, S=99), (8, 1, 1), 512),
+        (ChunkCase(P=8, T=64, C=64, W=65, R=64, S=99), (8, 2, 1), 512),
+        (ChunkCase(P=1, T=256, C=256, W=128, R=128, S=999), (1, 8, 1), 512),
+        (ChunkCase(P=1, T=256, C=256, W=256, R=256, S=999), (1, 16, 1), 512),
+    ],
+)
+def test_blocks_of_chunk_prepare(case: ChunkCase, grid: tuple[int, ...], threads: int) -> None:
+    """A block takes at most 8192 events, so that few large chunks fill a device as well."""
+    chosen = emulation().chosen("chunk_prepare", _call_sizes(case))
+    assert (chosen.grid, chosen.block) == (grid, (threads, 1, 1))
+
+
+def test_a_chunk_of_several_blocks() -> None:
+    case = ChunkCase(P=1, T=250, C=256, W=20, R=21, S=4000)
+    values = _prepare_values(case, chunk_inputs(case))
+    outputs = prepare_outputs(case) | step_outputs(case)
+    outputs |= {RENAMED.get(k, k): x for k, x in chain_outputs(case).items()}
+    found = _assert_same_bits("chunk_prepare", values, outputs)
+    _assert_all_written({k: x for k, x in found.items() if k != "events"})
 
 
 @pytest.mark.parametrize("hd", [1, 30, 36, 128, 130, 256])

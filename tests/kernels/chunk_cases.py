@@ -68,13 +68,16 @@ def chunk_inputs(case: ChunkCase) -> Tensors:
     }
 
 
-def chunk_order(case: ChunkCase, inputs: Tensors) -> torch.Tensor:
-    """Every staged chunk's events in stable order by slot, padding last."""
-    tokens = case.steps * case.C
-    slots = torch.full((case.P, tokens, case.W + case.R), 2**31 - 1, dtype=torch.int64)
+def chunk_order(case: ChunkCase, inputs: Tensors) -> Tensors:
+    """Every staged chunk's events in stable order by slot, padding last: keys and order."""
+    tokens, rows = case.steps * case.C, case.P * case.S
+    slots = torch.full((case.P, tokens, case.W + case.R), rows, dtype=torch.int64)
     slots[:, : case.T] = torch.cat((inputs["k_idx"], inputs["q_idx"]), 2)
     staged = slots.view(case.P, case.steps, case.C, -1).transpose(0, 1)[case.first_step :]
-    return torch.sort(staged.reshape(case.chunks, -1), dim=1, stable=True).indices.to(I32)
+    found = torch.sort(staged.reshape(case.chunks, -1), dim=1, stable=True)
+    chunk = torch.arange(case.chunks).unsqueeze(1)
+    keys = (found.values + chunk * (rows + 1)).to(case.indices)
+    return {"keys": keys, "order": found.indices + chunk * case.events}
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -142,6 +145,7 @@ CASES = {
     "gate a write": ChunkCase(gates=3, decay=3.0),
     "repeats": ChunkCase(P=1, S=4, W=5, R=6, repeats=True, gates=5),
     "long runs": ChunkCase(P=1, T=20, S=2, W=30, R=20, repeats=True),
+    "runs longer than a warp": ChunkCase(P=1, T=18, S=3, W=80, R=70, repeats=True, gates=80),
     "one slot": ChunkCase(P=1, T=20, S=1, W=1, R=3),
     "wide": ChunkCase(P=1, T=20, W=33, R=40, S=60),
     "long chunk": ChunkCase(P=1, T=130, C=128, W=2, R=3, S=70),

@@ -11,6 +11,7 @@ from chunk_cases import (
     BF16,
     CASES,
     F32,
+    POISON,
     ChunkCase,
     chain_outputs,
     chunk_inputs,
@@ -21,9 +22,10 @@ from chunk_cases import (
     prepare_outputs,
 )
 
+from sdm_runtime import _core
 from sdm_runtime.ops import chunk_kernels
 from sdm_runtime.ops.chain_records import ChainRecords
-from sdm_runtime.ops.event_order import event_order
+from sdm_runtime.ops.event_order import EventOrder, event_order
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.staging import Inputs
 
@@ -36,16 +38,20 @@ def sizes(case: ChunkCase) -> tuple[Geometry, Segment]:
     return geometry, Segment(case.first_step, case.steps)
 
 
-def prepare(case: ChunkCase, inputs: dict, order: torch.Tensor | None = None):
+def sorted_events(case: ChunkCase, inputs: dict) -> EventOrder:
+    return EventOrder(**chunk_order(case, inputs))
+
+
+def prepare(case: ChunkCase, inputs: dict, order: EventOrder | None = None):
     """The events, and the chain's operands."""
     events, chain, _ = prepare_all(case, inputs, order)
     return events, chain
 
 
-def prepare_all(case: ChunkCase, inputs: dict, order: torch.Tensor | None = None):
+def prepare_all(case: ChunkCase, inputs: dict, order: EventOrder | None = None):
     """The same and the operands of the forward's steps."""
     geometry, segment = sizes(case)
-    order = chunk_order(case, inputs) if order is None else order
+    order = sorted_events(case, inputs) if order is None else order
     chain = chain_outputs(case)
     out = prepare_outputs(case)
     events, steps = chunk_kernels.prepare_chunks(
@@ -62,7 +68,7 @@ def prepare_all(case: ChunkCase, inputs: dict, order: torch.Tensor | None = None
 @pytest.mark.parametrize("name", CASES)
 def test_staged_factors_may_be_left_out(name: str) -> None:
     case = CASES[name]
-    inputs, order = chunk_inputs(case), chunk_order(case, chunk_inputs(case))
+    inputs, order = chunk_inputs(case), sorted_events(case, chunk_inputs(case))
     events, chain = prepare(case, inputs, order)
     without = {**chain_outputs(case), "events": prepare_outputs(case)["events"], "cpe": None}
     given = Inputs(**inputs, v=torch.empty(0)), *sizes(case), order
@@ -77,7 +83,7 @@ def test_staged_factors_may_be_left_out(name: str) -> None:
 def test_operands_of_the_forwards_steps(name: str) -> None:
     """Rows, -keff, qeff, pd and cpe, with the chain's records and without."""
     case = CASES[name]
-    inputs, order = chunk_inputs(case), chunk_order(case, chunk_inputs(case))
+    inputs, order = chunk_inputs(case), sorted_events(case, chunk_inputs(case))
     _, chain, steps = prepare_all(case, inputs, order)
     dtype = BF16 if case.bf16_weights else F32
     given = Inputs(**inputs, v=torch.empty(0)), *sizes(case), order
@@ -208,7 +214,7 @@ def test_places_mark_the_events_that_look_for_partners(name: str) -> None:
     events, _ = prepare(case, inputs)
     paired = events.places >= 0
     places = torch.where(paired, events.places, ~events.places)
-    order = chunk_order(case, inputs).long()
+    order = chunk_order(case, inputs)["order"] % case.events
     assert torch.equal(places.long().gather(1, order), torch.arange(case.events).expand_as(order))
     for n in range(case.chunks):
         of = reference.chunk(case, inputs, n)
@@ -306,9 +312,12 @@ def test_banks_of_many_rows(rows: int) -> None:
     k_idx = torch.randint(rows - 50, rows, (64, 16, 3), generator=gen, dtype=torch.int32)
     inputs = Inputs(k_idx, *(torch.empty(0),) * 4, k_idx[..., :1], torch.empty(0))
     geometry = Geometry(64, 16, 16, 3, 1, 8, rows)
-    order = event_order(inputs, geometry, Segment(0, 1))
-    slots = torch.cat((k_idx, k_idx[..., :1]), 2).flatten(1)
-    assert torch.equal(order.long(), slots.sort(dim=1, stable=True).indices)
+    keys, order = event_order(inputs, geometry, Segment(0, 1))
+    assert keys.dtype == (torch.int32 if 64 * (rows + 1) < 2**31 else torch.int64)
+    slots, places = torch.cat((k_idx, k_idx[..., :1]), 2).flatten(1).sort(dim=1, stable=True)
+    chunk = torch.arange(64).unsqueeze(1)
+    assert torch.equal(order, chunk * 64 + places)
+    assert torch.equal(keys.long(), chunk * (rows + 1) + slots)
 
 
 @pytest.mark.parametrize("first_step", [0, 1])
@@ -316,7 +325,9 @@ def test_order_puts_padding_last(first_step: int) -> None:
     case = ChunkCase(first_step=first_step)
     inputs = chunk_inputs(case)
     order = event_order(Inputs(**inputs, v=torch.empty(0)), *sizes(case))
-    assert torch.equal(order, chunk_order(case, inputs))
+    wanted = chunk_order(case, inputs)
+    assert torch.equal(order.order, wanted["order"])
+    assert torch.equal(order.keys, wanted["keys"])
 
 
 @pytest.mark.parametrize("name", _PA2)
@@ -362,3 +373,47 @@ def test_a_nan_gate_stays_with_its_slot() -> None:
     slot = inputs["k_idx"][0, 3, 1]
     _, chain = prepare(case, inputs)
     assert torch.equal(chain["cpe"].isnan(), inputs["k_idx"][0] == slot)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"keys": torch.Tensor.float}, TypeError, "keys: expected int32 or int64, got float32"),
+        ({"keys": lambda x: x[:, 1:]}, ValueError, "keys: expected int32 [6, 112]"),
+        ({"order": torch.Tensor.int}, TypeError, "order: expected int64 [6, 112], got int32"),
+        ({"order": lambda x: x[:, 1:]}, ValueError, "order: expected int64 [6, 112]"),
+        ({"rows": 0}, ValueError, "bank_rows: expected 1..2^31 - 1, got 0"),
+        ({"rows": 2**31}, ValueError, f"bank_rows: expected 1..2^31 - 1, got {2**31}"),
+        ({"beta": lambda x: x[1:]}, ValueError, "beta_rows: expected float32 with 96 elements"),
+    ],
+)
+def test_wrong_arguments_of_chunk_prepare(change: dict, error: type, message: str) -> None:
+    case = ChunkCase()
+    geometry, segment = sizes(case)
+    inputs, order = chunk_inputs(case), chunk_order(case, chunk_inputs(case))
+    order = EventOrder(**{k: change.get(k, lambda x: x)(x) for k, x in order.items()})
+    geometry = geometry._replace(bank_rows=change.get("rows", geometry.bank_rows))
+    chain = chain_outputs(case)
+    chain["beta"] = change.get("beta", lambda x: x)(chain["beta"])
+    records = ChainRecords(events=prepare_outputs(case)["events"], **chain)
+    given = Inputs(**inputs, v=torch.empty(0))
+    with pytest.raises(error) as caught:
+        chunk_kernels.prepare_chunks(given, geometry, segment, order, F32, records)
+    assert f"[chunk_prepare] {message}" in str(caught.value)
+    assert all((x == POISON).all() for x in records if x is not None and x.dtype == torch.int32)
+
+
+def test_wrong_arguments_of_pair_matrices() -> None:
+    case = ChunkCase()
+    events, _ = prepare(case, chunk_inputs(case))
+    with pytest.raises(ValueError, match=r"\[pair_matrices\] beta_rows: expected"):
+        chunk_kernels.pair_matrices(
+            events._replace(beta=events.beta[1:]), sizes(case)[0], with_a=True
+        )
+    operands = {"events": events.events, "places": events.places, "beta_rows": events.beta}
+    shape = (case.chunks, case.C, case.C)
+    operands |= {name: torch.zeros(shape) for name in ("a", "system", "qk")}
+    for name in ("a", "system", "qk"):
+        wrong = operands | {name: torch.zeros(shape, dtype=torch.float64)}
+        with pytest.raises(TypeError, match=rf"\[pair_matrices\] {name}: expected float32"):
+            chunk_kernels._launch(_core.pair_matrices, wrong, case.W)

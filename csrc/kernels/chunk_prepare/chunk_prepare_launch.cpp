@@ -15,20 +15,21 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(ChunkPrepareParams, k_idx),        SDM_FIELD(ChunkPrepareParams, q_idx),
     SDM_FIELD(ChunkPrepareParams, k_val),        SDM_FIELD(ChunkPrepareParams, q_val),
     SDM_FIELD(ChunkPrepareParams, beta),         SDM_FIELD(ChunkPrepareParams, g),
-    SDM_FIELD(ChunkPrepareParams, order),        SDM_FIELD(ChunkPrepareParams, events),
-    SDM_FIELD(ChunkPrepareParams, places),       SDM_FIELD(ChunkPrepareParams, beta_rows),
-    SDM_FIELD(ChunkPrepareParams, pd),           SDM_FIELD(ChunkPrepareParams, slots),
-    SDM_FIELD(ChunkPrepareParams, cpe),          SDM_FIELD(ChunkPrepareParams, records),
-    SDM_FIELD(ChunkPrepareParams, bpre),         SDM_FIELD(ChunkPrepareParams, read_records),
-    SDM_FIELD(ChunkPrepareParams, row_weights),  SDM_FIELD(ChunkPrepareParams, updates),
-    SDM_FIELD(ChunkPrepareParams, num_tokens),   SDM_FIELD(ChunkPrepareParams, first_step),
-    SDM_FIELD(ChunkPrepareParams, num_chunks),   SDM_FIELD(ChunkPrepareParams, num_parallel),
-    SDM_FIELD(ChunkPrepareParams, chunk_size),   SDM_FIELD(ChunkPrepareParams, num_writes),
-    SDM_FIELD(ChunkPrepareParams, num_reads),    SDM_FIELD(ChunkPrepareParams, num_gates),
-    SDM_FIELD(ChunkPrepareParams, wide_k_idx),   SDM_FIELD(ChunkPrepareParams, wide_q_idx),
-    SDM_FIELD(ChunkPrepareParams, k_val_type),   SDM_FIELD(ChunkPrepareParams, q_val_type),
-    SDM_FIELD(ChunkPrepareParams, beta_type),    SDM_FIELD(ChunkPrepareParams, g_type),
-    SDM_FIELD(ChunkPrepareParams, bf16_weights),
+    SDM_FIELD(ChunkPrepareParams, keys),         SDM_FIELD(ChunkPrepareParams, order),
+    SDM_FIELD(ChunkPrepareParams, bank_rows),    SDM_FIELD(ChunkPrepareParams, wide_keys),
+    SDM_FIELD(ChunkPrepareParams, events),       SDM_FIELD(ChunkPrepareParams, places),
+    SDM_FIELD(ChunkPrepareParams, beta_rows),    SDM_FIELD(ChunkPrepareParams, pd),
+    SDM_FIELD(ChunkPrepareParams, slots),        SDM_FIELD(ChunkPrepareParams, cpe),
+    SDM_FIELD(ChunkPrepareParams, records),      SDM_FIELD(ChunkPrepareParams, bpre),
+    SDM_FIELD(ChunkPrepareParams, read_records), SDM_FIELD(ChunkPrepareParams, row_weights),
+    SDM_FIELD(ChunkPrepareParams, updates),      SDM_FIELD(ChunkPrepareParams, num_tokens),
+    SDM_FIELD(ChunkPrepareParams, first_step),   SDM_FIELD(ChunkPrepareParams, num_chunks),
+    SDM_FIELD(ChunkPrepareParams, num_parallel), SDM_FIELD(ChunkPrepareParams, chunk_size),
+    SDM_FIELD(ChunkPrepareParams, num_writes),   SDM_FIELD(ChunkPrepareParams, num_reads),
+    SDM_FIELD(ChunkPrepareParams, num_gates),    SDM_FIELD(ChunkPrepareParams, wide_k_idx),
+    SDM_FIELD(ChunkPrepareParams, wide_q_idx),   SDM_FIELD(ChunkPrepareParams, k_val_type),
+    SDM_FIELD(ChunkPrepareParams, q_val_type),   SDM_FIELD(ChunkPrepareParams, beta_type),
+    SDM_FIELD(ChunkPrepareParams, g_type),       SDM_FIELD(ChunkPrepareParams, bf16_weights),
 };
 
 void run_host(const void* params) {
@@ -106,7 +107,8 @@ void check_devices(const plancap::Target& target, const ChunkPrepareArgs& args) 
   };
   expect("k_idx", args.k_idx), expect("q_idx", args.q_idx);
   expect("k_val", args.k_val), expect("q_val", args.q_val);
-  expect("beta", args.beta), expect("g", args.g), expect("order", args.order);
+  expect("beta", args.beta), expect("g", args.g);
+  expect("keys", args.keys), expect("order", args.order);
   expect("events", args.events), expect("places", args.places);
   expect("beta_rows", args.beta_rows);
   if (args.steps) {
@@ -134,14 +136,19 @@ void chunk_prepare(plancap::Sink& sink, const ChunkPrepareArgs& args) {
   expect_chunks(kName, shape, chunks);
   ChunkPrepareParams params{};
   fill_inputs(params, args, shape);
-  expect_tensor(kName, "order", args.order, Dtype::kInt32, {chunks, shape.events()});
+  SDM_EXPECT(args.bank_rows >= 1 && args.bank_rows < int64_t{1} << 31, kValue, kName, "bank_rows",
+             "1..2^31 - 1", args.bank_rows);
+  params.bank_rows = args.bank_rows;
+  params.wide_keys = expect_indices(kName, "keys", args.keys, {chunks, shape.events()});
+  expect_tensor(kName, "order", args.order, Dtype::kInt64, {chunks, shape.events()});
   expect_tensor(kName, "places", args.places, Dtype::kInt32, {chunks, shape.events()});
   expect_event_pairs(kName, "events", args.events, chunks, shape.events());
   expect_numel(kName, "beta_rows", args.beta_rows, Dtype::kFloat32, chunks * shape.chunk_size);
   if (args.chain) fill_chain(params, *args.chain, chunks, shape);
   if (args.steps) fill_steps(params, *args.steps, chunks, shape);
   check_devices(sink.target(), args);
-  params.order = static_cast<const int32_t*>(args.order.data);
+  params.keys = args.keys.data;
+  params.order = static_cast<const int64_t*>(args.order.data);
   params.events = static_cast<ChunkEvent*>(args.events.data);
   params.places = static_cast<int32_t*>(args.places.data);
   params.beta_rows = static_cast<float*>(args.beta_rows.data);

@@ -58,24 +58,40 @@ using std::min;
 inline uint32_t __float_as_uint(float value) { return std::bit_cast<uint32_t>(value); }
 inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline int __popc(uint32_t bits) { return std::popcount(bits); }
+inline int __clz(uint32_t bits) { return std::countl_zero(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 inline void __syncthreads() { ::emulation::block_barrier(); }
 inline void __syncwarp() { ::emulation::exchange(0, "__syncwarp"); }
 
+namespace emulation {
+
+// A value of one word or two, as lane `lane` gives it.
+template <typename T>
+T shuffled(T value, int lane, const char* what) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  uint32_t words[sizeof(T) / 4];
+  std::memcpy(words, &value, sizeof(T));
+  for (uint32_t& word : words) word = exchange(word, what)[lane];
+  std::memcpy(&value, words, sizeof(T));
+  return value;
+}
+
+}  // namespace emulation
+
 template <typename T>
 T __shfl_sync(uint32_t, T value, int lane) {
-  static_assert(sizeof(T) == 4);
-  const uint32_t word = ::emulation::exchange(std::bit_cast<uint32_t>(value), "__shfl_sync")[lane];
-  return std::bit_cast<T>(word);
+  return ::emulation::shuffled(value, lane, "__shfl_sync");
 }
 template <typename T>
 T __shfl_xor_sync(uint32_t, T value, int distance) {
-  static_assert(sizeof(T) == 4);
   const int lane = static_cast<int>(threadIdx.x % 32) ^ distance;
-  const uint32_t word =
-      ::emulation::exchange(std::bit_cast<uint32_t>(value), "__shfl_xor_sync")[lane];
-  return std::bit_cast<T>(word);
+  return ::emulation::shuffled(value, lane, "__shfl_xor_sync");
+}
+template <typename T>
+T __shfl_up_sync(uint32_t, T value, int distance) {
+  const int lane = static_cast<int>(threadIdx.x % 32) - distance;
+  return ::emulation::shuffled(value, lane < 0 ? lane + distance : lane, "__shfl_up_sync");
 }
 inline uint32_t __ballot_sync(uint32_t, bool vote) {
   const uint32_t* votes = ::emulation::exchange(vote, "__ballot_sync");
