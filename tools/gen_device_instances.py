@@ -135,12 +135,16 @@ def chunk_instances() -> list[Instance]:
             ("token_gradients", "TokenGradientsParams", "kTokenThreads"),
         )
     ]
-    params, bounds = "ChunkGradientsParams", "kGradientThreads"
-    passes = [f"chunk_gradients_{name}" for name in ("runs", "gates", "tokens")]
-    return [
-        *one,
-        *(Instance("chunk_gradients", p, params, bounds, f"{p}_device") for p in passes),
+    passes = [
+        Instance("chunk_gradients", name, "ChunkGradientsParams", bounds, f"{name}_device")
+        for name, bounds in (
+            ("chunk_gradients_runs", "kGradientThreads"),
+            ("chunk_gradients_gates", "kGradientThreads"),
+            ("chunk_gradients_tokens", "kGradientThreads"),
+            ("chunk_gradients_whole", "kWholeThreads, kWholeBlocks"),
+        )
     ]
+    return one + passes
 
 
 def instances() -> list[Instance]:

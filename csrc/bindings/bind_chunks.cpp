@@ -1,6 +1,4 @@
 // The kernels that work on all chunks of a call at once, before and after the step chain.
-#include <vector>
-
 #include "bindings/bindings.h"
 #include "bindings/tensor_reader.h"
 #include "kernels/chunk_gradients/chunk_gradients.h"
@@ -74,14 +72,7 @@ void run_chunk_gradients(const Operands& refs, int64_t chunk_size, int64_t first
   args.dg = refs.at("dg");
   args.chunk_size = chunk_size;
   args.first_step = first_step;
-  std::vector passes{GradientPass::kRuns, GradientPass::kGates};
-  if (args.gates) passes.push_back(GradientPass::kTokens);
-  for (const GradientPass pass : passes) {
-    const auto launcher = [pass](plancap::Sink& sink, const ChunkGradientsArgs& all) {
-      chunk_gradients(sink, all, pass);
-    };
-    launch_now(launcher, args, args.events.device, stream);
-  }
+  launch_now(chunk_gradients, args, args.events.device, stream);
 }
 
 void run_token_gradients(const Operands& refs, int64_t first_step, uintptr_t stream) {

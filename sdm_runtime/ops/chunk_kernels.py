@@ -1,8 +1,8 @@
 """The kernels that take all chunks of a segment at once, around the step chains.
 
-Each is a launch on a device (chunk_gradients one for each of its passes) and a loop over chunks on
-the CPU, from the same source. A group of events of one slot is walked by one thread, front to back:
-no result depends on threads.
+Each is a launch on a device (chunk_gradients one for each of its passes where chunks are few or
+large) and a loop over chunks on the CPU, from the same source. A group of events of one slot is
+walked by one thread, front to back: no result depends on threads.
 """
 
 from __future__ import annotations

@@ -61,6 +61,8 @@ def _assert_same_bits(kernel: str, values: dict, outputs: dict, pass_: str = "")
     if kernel == "chunk_prepare":
         others += [replace(chosen, block=(64, 1, 1), grid=(chosen.grid[0], 2, 1))]
         others += [replace(chosen, block=(32, 1, 1), grid=(chosen.grid[0], 5, 1))]
+    if kernel == "chunk_gradients":
+        others += [library.chosen(kernel, values | outputs, sm_count=1, pass_=pass_)]
     for number, launch in enumerate(others):
         after = copies(outputs)
         library.launch(kernel, launch, values | after, backwards=number % 2 == 1)
@@ -80,6 +82,20 @@ def _prepare_values(case: ChunkCase, inputs: dict) -> dict:
     types |= {"wide_k_idx": wide, "wide_q_idx": wide, "wide_keys": wide}
     types |= {"bf16_weights": int(case.bf16_weights), "bank_rows": case.P * case.S}
     return inputs | chunk_order(case, inputs) | types | _call_sizes(case)
+
+
+def _assert_whole_chunks_agree(values: dict, outputs: dict, expected: dict) -> None:
+    """A block for every chunk leaves the gradients that the passes leave, however many threads."""
+    library = emulation()
+    chosen = library.chosen("chunk_gradients", values | outputs, pass_="_whole")
+    for number, threads in enumerate((chosen.block[0], 32, 512)):
+        # Other blocks may need room for a row of lanes more of every warp.
+        room = chosen.shared_bytes + (2 * threads if number else 0)
+        launch = replace(chosen, block=(threads, 1, 1), shared_bytes=room)
+        after = copies(outputs)
+        library.launch("chunk_gradients", launch, values | after, backwards=number == 1)
+        found = {key: after[key] for key in ("dk", "dq", "dg")}
+        assert differing(found, {key: expected[key] for key in found}) == [], launch
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -117,6 +133,7 @@ def test_chunk_kernels(name: str) -> None:
     passes = ("_runs", "_gates", "_tokens") if "gates" in gradients else ("_runs", "_gates")
     for pass_ in passes:
         gradients = _assert_same_bits("chunk_gradients", values, gradients, pass_)
+    _assert_whole_chunks_agree(values, gradient_outputs(case), gradients)
     first = case.first_step * case.C
     for key in ("dk", "dq", "dg"):
         assert gradients[key][:, :first].isnan().all()
@@ -169,6 +186,24 @@ def test_a_chunk_of_several_blocks() -> None:
     outputs |= {RENAMED.get(k, k): x for k, x in chain_outputs(case).items()}
     found = _assert_same_bits("chunk_prepare", values, outputs)
     _assert_all_written({k: x for k, x in found.items() if k != "events"})
+
+
+def _first_pass(chunks: int, chunk: int, width: int, sm_count: int = 132) -> str:
+    """Of chunk_gradients, where a token writes and reads that many slots."""
+    sizes = {"num_chunks": chunks, "num_parallel": 1, "chunk_size": chunk}
+    sizes |= {"num_writes": width, "num_reads": width, "num_gates": 1}
+    return emulation().chosen("chunk_gradients", sizes, sm_count).entry
+
+
+def test_a_block_takes_a_whole_chunk_where_chunks_are_many_and_fit() -> None:
+    assert _first_pass(2048, 64, 32) == "chunk_gradients_whole"
+    assert _first_pass(264, 64, 64) == "chunk_gradients_whole"
+    assert _first_pass(263, 64, 64) == "chunk_gradients_runs"
+    assert _first_pass(263, 64, 64, sm_count=131) == "chunk_gradients_whole"
+    assert _first_pass(2048, 256, 128) == "chunk_gradients_runs"
+    # A device may lend a block 227 KiB, and two of an SM share 228 with 1 KiB for each.
+    assert _first_pass(2048, 64, 89) == "chunk_gradients_whole"
+    assert _first_pass(2048, 64, 90) == "chunk_gradients_runs"
 
 
 @pytest.mark.parametrize("hd", [1, 30, 36, 128, 130, 256])

@@ -25,6 +25,7 @@ class ChunkCase:
     indices: torch.dtype = I32
     bf16_weights: bool = False
     repeats: bool = False  # a token may write a slot twice
+    doubled: bool = False  # every second entry names the slot of the one before it
     decay: float = 1.0  # g is uniform in [-decay, 0]
     first_step: int = 0  # the staged chunks start here
     seed: int = 0
@@ -54,6 +55,9 @@ def chunk_inputs(case: ChunkCase) -> Tensors:
     if case.repeats:
         k_idx = torch.randint(0, case.S, (*lead, case.W), generator=gen)
     q_idx = torch.randint(0, case.S, (*lead, case.R), generator=gen)
+    if case.doubled:
+        for idx in (k_idx, q_idx):
+            idx[..., 1::2] = idx[..., ::2][..., : idx.shape[-1] // 2]
 
     def normal(width: int) -> torch.Tensor:
         return torch.randn(*lead, width, generator=gen).to(case.values)
@@ -152,4 +156,10 @@ CASES = {
     "bfloat16": ChunkCase(values=BF16, indices=torch.int64, bf16_weights=True),
     "rounded": ChunkCase(values=F32, bf16_weights=True, decay=300.0),
     "later steps": ChunkCase(first_step=1, P=3),
+    # Slots that most chunks name once, or one token alone.
+    "alone": ChunkCase(S=300),
+    "alone, a gate a write": ChunkCase(S=300, gates=3, values=BF16),
+    "alone, one write": ChunkCase(W=1, R=2, S=100),
+    "doubled": ChunkCase(P=1, W=4, R=5, S=300, doubled=True),
+    "doubled, a gate a write": ChunkCase(P=1, W=5, R=4, S=100, gates=5, doubled=True),
 }

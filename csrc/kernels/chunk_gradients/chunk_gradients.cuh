@@ -1,35 +1,76 @@
-// chunk_gradients on the device, a launch a pass: a thread takes a position of a chunk's events, or
-// a token. Ordinary launches after the chain: they wait for no grid.
+// chunk_gradients on the device: a block takes a chunk through all passes, or (where chunks are few
+// or large) blocks share it out and a pass is a launch. Ordinary launches after the chain: they
+// wait for no grid.
 #pragma once
 #include "kernels/chunk_gradients/chunk_gradients_block.h"
+#include "kernels/chunk_gradients/chunk_gradients_entries.h"
 #include "kernels/chunk_gradients/chunk_gradients_math.h"
+#include "kernels/chunk_gradients/chunk_gradients_runs.cuh"
+#include "kernels/chunk_gradients/chunk_gradients_staged.cuh"
 
 namespace sdm {
 
-// visit(chunk, i) by the thread of item i of a chunk, of `count` each.
+// visit(gradients, runs) by the warps that share a chunk.
 template <typename Visit>
-__device__ __forceinline__ void for_item_of_chunk(const ChunkGradientsParams& params, int32_t count,
-                                                  const Visit& visit) {
-  const int32_t blocks = gradient_blocks(count);  // of a chunk, side by side
-  const auto block = static_cast<int32_t>(blockIdx.x) % blocks;
-  const int32_t item = block * kGradientThreads + static_cast<int32_t>(threadIdx.x);
-  if (item < count) visit(ChunkGradients(params, static_cast<int32_t>(blockIdx.x) / blocks), item);
+__device__ __forceinline__ void for_shared_chunk(const ChunkGradientsParams& params,
+                                                 const Visit& visit) {
+  const auto blocks = static_cast<int32_t>(gridDim.x) / params.num_chunks;  // side by side
+  const auto chunk = static_cast<int32_t>(blockIdx.x) / blocks;
+  const int32_t block = static_cast<int32_t>(blockIdx.x) - chunk * blocks;
+  const int32_t warp = block * kGradientWarps + static_cast<int32_t>(threadIdx.x) / kWarpLanes;
+  const TensorEntries entries(params, chunk);
+  const ChunkGradients<TensorEntries> gradients(params, chunk, entries);
+  visit(gradients, WarpRuns(gradients.events(), shape_of(params).events(), warp,
+                            blocks * kGradientWarps, ptx::dynamic_shared()));
 }
 
 __device__ __forceinline__ void chunk_gradients_runs_device(const ChunkGradientsParams& params) {
-  for_item_of_chunk(params, shape_of(params).events(),
-                    [](const ChunkGradients& chunk, int32_t i) { chunk.run(i); });
+  for_shared_chunk(params, [](const auto& gradients, WarpRuns runs) {
+    runs.find([&](const ChunkEvent& event) { gradients.alone(event); });
+    runs.for_reads([&](int32_t position) { gradients.reads(position); });
+    runs.for_writes([&](int32_t position) { gradients.writes(position); });
+  });
 }
 
 __device__ __forceinline__ void chunk_gradients_gates_device(const ChunkGradientsParams& params) {
-  for_item_of_chunk(params, shape_of(params).events(),
-                    [](const ChunkGradients& chunk, int32_t i) { chunk.gates(i); });
+  for_shared_chunk(params, [](const auto& gradients, WarpRuns runs) {
+    runs.find([](const ChunkEvent&) {});
+    runs.for_writes([&](int32_t position) { gradients.gates(position); });
+  });
 }
 
 __device__ __forceinline__ void chunk_gradients_tokens_device(const ChunkGradientsParams& params) {
-  for_item_of_chunk(params, params.chunk_size, [](const ChunkGradients& chunk, int32_t token) {
-    if (token < chunk.valid_tokens()) chunk.token_gate(token);
-  });
+  const int32_t blocks = token_blocks(params.chunk_size);
+  const auto chunk = static_cast<int32_t>(blockIdx.x) / blocks;
+  const int32_t block = static_cast<int32_t>(blockIdx.x) - chunk * blocks;
+  const int32_t token = block * kGradientThreads + static_cast<int32_t>(threadIdx.x);
+  if (token >= chunk_tokens(shape_of(params), chunk).valid) return;
+  TensorEntries(params, chunk).sum_gates(token);
+}
+
+__device__ __forceinline__ void chunk_gradients_whole_device(const ChunkGradientsParams& params) {
+  const auto chunk = static_cast<int32_t>(blockIdx.x);
+  const ChunkShape shape = shape_of(params);
+  const StagedEntries entries(params, chunk);
+  const ChunkGradients<StagedEntries> gradients(params, chunk, entries);
+  WarpRuns runs(gradients.events(), shape.events(), static_cast<int32_t>(threadIdx.x) / kWarpLanes,
+                static_cast<int32_t>(blockDim.x) / kWarpLanes,
+                ptx::dynamic_shared() + StagedLayout(shape).lists);
+  entries.load();
+  __syncthreads();
+
+  // Every event's own terms.
+  runs.find([&](const ChunkEvent& event) { gradients.alone(event); });
+  runs.for_reads([&](int32_t position) { gradients.reads(position); });
+  runs.for_writes([&](int32_t position) { gradients.writes(position); });
+  __syncthreads();
+
+  // Every write's gate.
+  runs.for_writes([&](int32_t position) { gradients.gates(position); });
+  __syncthreads();
+
+  // Every token's sum, with all that is stored.
+  entries.store();
 }
 
 }  // namespace sdm

@@ -25,10 +25,11 @@ struct ChunkGradientsArgs {
   int64_t first_step = 0;  // of the N chunks
 };
 
-// Checks the arguments, chooses the geometry for the sink's target and hands over one pass' launch.
-void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args, GradientPass pass);
+// Checks the arguments, chooses passes and geometries for the sink's target and hands over a launch
+// a pass: for a sink that launches them.
+void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args);
 
-// The host twin.
+// A pass' host twin.
 void chunk_gradients_host(const ChunkGradientsParams& params, GradientPass pass);
 
 // The passes have one parameter block, and host twins of their own.

@@ -1,10 +1,16 @@
-// How a pass of chunk_gradients is launched on a device.
+// Which passes of chunk_gradients a target takes, and how one is launched on a device.
 #pragma once
+#include <vector>
+
 #include "kernels/chunk_gradients/chunk_gradients_params.h"
 #include "kernels/common/step_geometry.h"
 
 namespace sdm {
 
-StepGeometry chunk_gradients_geometry(const ChunkGradientsParams& params, GradientPass pass);
+std::vector<GradientPass> chunk_gradients_passes(const plancap::Target& target,
+                                                 const ChunkGradientsParams& params);
+
+StepGeometry chunk_gradients_geometry(const plancap::Target& target,
+                                      const ChunkGradientsParams& params, GradientPass pass);
 
 }  // namespace sdm

@@ -120,11 +120,13 @@ const KernelInfo& chunk_gradients_info(GradientPass pass) {
       return kInfo<GradientPass::kGates>;
     case GradientPass::kTokens:
       return kInfo<GradientPass::kTokens>;
+    case GradientPass::kWhole:
+      return kInfo<GradientPass::kWhole>;
   }
   SDM_INTERNAL_CHECK(false, "chunk_gradients has no pass ", static_cast<int>(pass));
 }
 
-void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args, GradientPass pass) {
+void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args) {
   // Check.
   const ChunkShape shape = check_outputs(args);
   const int64_t chunks = args.events.ndim == 3 ? args.events.shape[0] : 0;
@@ -148,16 +150,16 @@ void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args, Gradie
   params.dq_type = stored_type(args.dq);
   params.dg_type = stored_type(args.dg);
 
-  // Choose.
-  plancap::Launch launch;
-  launch.kernel = &chunk_gradients_info(pass);
-  launch.params = &params;
-  if (sink.target().backend == plancap::Backend::kCuda) {
-    use_geometry(launch, chunk_gradients_geometry(params, pass), false);
+  // Choose and launch.
+  for (const GradientPass pass : chunk_gradients_passes(sink.target(), params)) {
+    plancap::Launch launch;
+    launch.kernel = &chunk_gradients_info(pass);
+    launch.params = &params;
+    if (sink.target().backend == plancap::Backend::kCuda) {
+      use_geometry(launch, chunk_gradients_geometry(sink.target(), params, pass), false);
+    }
+    sink.launch(launch);
   }
-
-  // Launch.
-  sink.launch(launch);
 }
 
 }  // namespace sdm

@@ -12,8 +12,9 @@ struct alignas(16) EventTerms {
   double kept;  // dpd * pd of a write, 0 of a read
 };
 
-// One launch each, in this order; kTokens only where `gates` is there. See chunk_gradients_math.h.
-enum class GradientPass { kRuns, kGates, kTokens };
+// One launch each, in this order; kTokens only where `gates` is there. kWhole is all of them in
+// one. See chunk_gradients_math.h.
+enum class GradientPass { kRuns, kGates, kTokens, kWhole };
 
 struct ChunkGradientsParams {
   const ChunkEvent* events;  // [N, E], sorted by slot; E = C*(W+R)

@@ -13,7 +13,7 @@ class ChunkInputs {
   SDM_HD ChunkInputs(const ChunkPrepareParams& params, int64_t chunk)
       : params_(params),
         shape_(shape_of(params)),
-        tokens_(chunk_tokens(shape_, chunk)),
+        tokens_(chunk_tokens(shape_, static_cast<int32_t>(chunk))),
         first_(chunk * shape_.events()),
         first_key_(chunk * (params.bank_rows + 1)),
         token_factor_(0xffffffffu / static_cast<uint32_t>(shape_.per_token()) + 1) {}

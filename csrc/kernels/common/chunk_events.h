@@ -19,7 +19,11 @@ inline constexpr uint32_t kEventRead = 1u << 29;
 
 SDM_HD bool event_read(uint32_t word) { return (word & kEventRead) != 0; }
 
-// Differences of log sums are taken in float64: their error is a relative error of the decay.
-SDM_HD double decay(double later, double earlier) { return ::exp(later - earlier); }
+// Differences of log sums are taken in float64: their error is a relative error of the decay. Many
+// are zero, whose exponential is exactly 1 (equal infinities differ by NaN).
+SDM_HD double decay(double later, double earlier) {
+  const double between = later - earlier;
+  return between == 0.0 ? 1.0 : ::exp(between);
+}
 
 }  // namespace sdm

@@ -5,13 +5,16 @@
 
 namespace sdm {
 
-// Of two events side by side in one slot.
+// Of two events side by side in one slot: the same token and the same kind.
 SDM_HD bool same_run(uint32_t a, uint32_t b) {
-  return event_read(a) == event_read(b) && record_token(a) == record_token(b);
+  return ((a ^ b) & (kEventRead | kRecordTokenBits)) == 0;
 }
 
-SDM_HD bool opens_run(const ChunkEvent* events, int32_t position) {
-  const uint32_t word = events[position].word;
+// An event that has its slot to itself: a run and a group of its own, as each event of padding is.
+SDM_HD bool event_alone(uint32_t word) { return record_first(word) && record_last(word); }
+
+// `word` is that of the event at `position`.
+SDM_HD bool opens_run(const ChunkEvent* events, int32_t position, uint32_t word) {
   return record_first(word) || !same_run(events[position - 1].word, word);
 }
 
@@ -28,47 +31,41 @@ SDM_HD void for_run(const ChunkEvent* events, int32_t position, const Visit& vis
 }
 
 // visit(token, log, sum of weights) for every token's writes before `position` in its slot, nearest
-// first, where `position` starts a run.
+// first, where `position` starts a run. An event is asked for before what precedes it is done.
 template <typename Visit>
 SDM_HD void for_earlier_writes(const ChunkEvent* events, int32_t position, const Visit& visit) {
-  int32_t token = -1;  // of the run that is being summed
-  double log = 0.0, weight = 0.0;
-  uint32_t word = events[position].word;
-  for (int32_t i = position; !record_first(word);) {
-    const ChunkEvent event = events[--i];
-    word = event.word;
-    if (event_read(word)) continue;
-    if (record_token(word) != token) {
-      if (token >= 0) visit(token, log, weight);
-      token = record_token(word);
-      log = event.log;
-      weight = 0.0;
-    }
-    weight += event.weight;
+  int32_t i = position;
+  bool more = !record_first(events[i].word);
+  if (!more) return;
+  ChunkEvent event = events[--i];
+  while (more) {
+    const ChunkEvent last = event;
+    double weight = 0.0;
+    do {
+      weight += event.weight;
+      more = !record_first(event.word);
+      if (more) event = events[--i];
+    } while (more && same_run(event.word, last.word));
+    if (!event_read(last.word)) visit(record_token(last.word), last.log, weight);
   }
-  if (token >= 0) visit(token, log, weight);
 }
 
 // visit(word, log, sum of weights) for every run behind that of `position` in its slot, in order.
 template <typename Visit>
 SDM_HD void for_later_runs(const ChunkEvent* events, int32_t position, const Visit& visit) {
-  const uint32_t own = events[position].word;
-  uint32_t run = own;  // a word of the run that is being summed; own: none is
-  double log = 0.0, weight = 0.0;
-  uint32_t word = own;
-  for (int32_t i = position; !record_last(word);) {
-    const ChunkEvent event = events[++i];
-    word = event.word;
-    if (same_run(word, own)) continue;
-    if (!same_run(word, run)) {
-      if (!same_run(run, own)) visit(run, log, weight);
-      run = word;
-      log = event.log;
-      weight = 0.0;
-    }
-    weight += event.weight;
+  int32_t i = position;
+  ChunkEvent event = events[i];
+  bool own = true;
+  for (bool more = true; more; own = false) {
+    const ChunkEvent first = event;
+    double weight = 0.0;
+    do {
+      weight += event.weight;
+      more = !record_last(event.word);
+      if (more) event = events[++i];
+    } while (more && same_run(event.word, first.word));
+    if (!own) visit(first.word, first.log, weight);
   }
-  if (!same_run(run, own)) visit(run, log, weight);
 }
 
 }  // namespace sdm

@@ -45,10 +45,12 @@ struct ChunkTokens {
   int32_t valid;
 };
 
-SDM_HD ChunkTokens chunk_tokens(const ChunkShape& shape, int64_t chunk) {
-  const int64_t first = (chunk / shape.num_parallel + shape.first_step) * shape.chunk_size;
+SDM_HD ChunkTokens chunk_tokens(const ChunkShape& shape, int32_t chunk) {
+  const int32_t step = chunk / shape.num_parallel;
+  const int64_t stream = chunk - step * shape.num_parallel;
+  const int64_t first = (int64_t{step} + shape.first_step) * shape.chunk_size;
   const int64_t left = shape.num_tokens - first;
-  return {chunk % shape.num_parallel * shape.num_tokens + first,
+  return {stream * shape.num_tokens + first,
           static_cast<int32_t>(left < shape.chunk_size ? left : shape.chunk_size)};
 }
 

@@ -8,6 +8,7 @@ namespace sdm {
 inline constexpr uint32_t kRecordFirst = 1u << 31;
 inline constexpr uint32_t kRecordLast = 1u << 30;
 inline constexpr uint32_t kRecordInvalid = 1u << 17;
+inline constexpr uint32_t kRecordTokenBits = 0xffu << 9;
 inline constexpr int32_t kDistanceSaturated = 4095;
 
 SDM_HD bool record_first(uint32_t word) { return (word & kRecordFirst) != 0; }

@@ -49,6 +49,7 @@ std::optional<sdm::GradientPass> gradient_pass(std::string_view name) {
   if (name == "chunk_gradients_runs") return sdm::GradientPass::kRuns;
   if (name == "chunk_gradients_gates") return sdm::GradientPass::kGates;
   if (name == "chunk_gradients_tokens") return sdm::GradientPass::kTokens;
+  if (name == "chunk_gradients_whole") return sdm::GradientPass::kWhole;
   return {};
 }
 
@@ -94,8 +95,13 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     return fx_write_geometry(target, *static_cast<const sdm::FxWriteParams*>(params));
   if (kernel == "token_gradients")
     return token_gradients_geometry(*static_cast<const sdm::TokenGradientsParams*>(params));
-  if (const auto pass = gradient_pass(kernel))
-    return chunk_gradients_geometry(*static_cast<const sdm::ChunkGradientsParams*>(params), *pass);
+  if (kernel.starts_with("chunk_gradients")) {
+    const auto& chunks = *static_cast<const sdm::ChunkGradientsParams*>(params);
+    target.backend = sdm::plancap::Backend::kCuda;
+    const auto pass = gradient_pass(kernel);  // the first of those chosen, unless it is named
+    return chunk_gradients_geometry(target, chunks,
+                                    pass ? *pass : chunk_gradients_passes(target, chunks).front());
+  }
   return plane_reduce_geometry(*static_cast<const sdm::PlaneReduceParams*>(params));
 }
 
