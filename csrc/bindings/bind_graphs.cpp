@@ -2,6 +2,7 @@
 
 #ifdef SDM_WITH_CUDA
 #include "plancap/cuda/chain_graph.h"
+#include "plancap/cuda/check.h"
 #include "plancap/cuda/instruments.h"
 
 namespace py = pybind11;
@@ -15,6 +16,14 @@ using plancap::cuda::LibraryCapture;
 
 LibraryCapture library_capture(uintptr_t stream, uintptr_t handle) {
   return {static_cast<CUstream>(as_stream(stream)), reinterpret_cast<void*>(handle)};
+}
+
+// Sets how this thread's calls and captures elsewhere get on; how they did before.
+int exchange_capture_mode(int mode) {
+  auto exchanged = static_cast<CUstreamCaptureMode>(mode);
+  plancap::cuda::check(plancap::cuda::driver().exchange_capture_mode(&exchanged),
+                       "cuThreadExchangeStreamCaptureMode");
+  return exchanged;
 }
 
 }  // namespace
@@ -43,6 +52,7 @@ void bind_graphs(py::module_& module) {
            [](const ChainGraph& graph) { return reinterpret_cast<uintptr_t>(graph.handle()); })
       .def("nodes", &ChainGraph::nodes)
       .def("programmatic_edges", &ChainGraph::programmatic_edges);
+  module.def("exchange_capture_mode", &exchange_capture_mode);
   module.def("enable_ranges", &plancap::cuda::enable_ranges);
   module.def("enable_counter", &plancap::cuda::enable_counter);
   module.def("counted_launches", &plancap::cuda::counted_launches);

@@ -12,6 +12,7 @@ _EXPORTS = {
     "Decision": "verdicts",
     "Qualifier": "verdicts",
     "decide": "public",
+    "decide_backward": "public",
     "matches_blas": "public",
     "prepare": "public",
     "prepare_skipped": "public",

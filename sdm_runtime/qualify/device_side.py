@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Protocol
 
 import torch
 
+from sdm_runtime import _core
 from sdm_runtime.qualify.key import Residues
 from sdm_runtime.qualify.operand_shapes import Sizes
 from sdm_runtime.qualify.probe import differing_patterns
@@ -40,11 +39,10 @@ class _RelaxedCaptures:
     """Sets this thread's mode of capture interaction, and sets it back."""
 
     def __enter__(self) -> None:
-        self._mode = ctypes.c_int(_RELAXED)
-        _expect_success(_exchange_mode()(ctypes.byref(self._mode)))
+        self._mode = _core.exchange_capture_mode(_RELAXED)
 
     def __exit__(self, *_: object) -> None:
-        _expect_success(_exchange_mode()(ctypes.byref(self._mode)))
+        _core.exchange_capture_mode(self._mode)
 
 
 class CudaSide:
@@ -70,18 +68,6 @@ class CudaSide:
             return differing_patterns(sizes, classes, device)
 
 
-@lru_cache(maxsize=1)
-def _exchange_mode() -> Callable[..., int]:
-    function = ctypes.PyDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
-    function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int
-    return function
-
-
 @lru_cache(maxsize=64)
 def _sm_count(index: int) -> int:
     return int(torch.cuda.get_device_properties(index).multi_processor_count)
-
-
-def _expect_success(result: int) -> None:
-    if result:
-        raise RuntimeError(f"cuThreadExchangeStreamCaptureMode: error {result}")

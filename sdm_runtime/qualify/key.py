@@ -121,8 +121,9 @@ class ProcessSource:
 
     def handle(self, device: torch.device) -> int:
         """See KeySource."""
-        if device.index == torch.cuda.current_device():
-            return int(torch.cuda.current_blas_handle())  # type: ignore[no-untyped-call]
+        # As torch.cuda's functions, which first ask whether CUDA is initialized: a backward waits.
+        if device.index == torch._C._cuda_getDevice():
+            return int(torch._C._cuda_getCurrentBlasHandle())
         return blas_handle(device)
 
     def static(self, device: torch.device, handle: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

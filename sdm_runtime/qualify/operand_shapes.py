@@ -44,6 +44,14 @@ class Shape(NamedTuple):
     strides: tuple[tuple[int, ...], ...]  # of a step's views of d_u, x and d_dv
 
 
+@lru_cache(maxsize=1024)
+def step_shape(sizes: Sizes) -> Shape:
+    """The shape of contiguous float32 operands, as an operation's own are."""
+    (_, chunk, hd), float32 = sizes, torch.float32
+    by_row, by_square = (chunk * hd, hd, 1), (chunk * chunk, chunk, 1)
+    return Shape(sizes, (float32, float32, float32), (by_row, by_square, by_row))
+
+
 def facts(operand: Tensor) -> Facts:
     """Of one operand."""
     return Facts(operand.shape, operand.stride(), operand.dtype, operand.device)
@@ -76,12 +84,7 @@ def checked_shape(d_u: Facts, x: Facts, d_dv: Facts, num_parallel: int) -> Shape
             raise _wrong(name, "a contiguous tensor", f"strides {operand.strides}")
     if num_parallel < 1 or count < num_parallel or count % num_parallel:
         raise _wrong("num_parallel", f"a divisor of N = {count}", num_parallel)
-    by_row, by_square = (chunk * hd, hd, 1), (chunk * chunk, chunk, 1)
-    return Shape(
-        Sizes(num_parallel, chunk, hd),
-        tuple(operand.dtype for operand in operands.values()),
-        (by_row, by_square, by_row),
-    )
+    return step_shape(Sizes(num_parallel, chunk, hd))
 
 
 def _wrong(name: str, expected: object, given: object) -> ValueError:

@@ -12,7 +12,7 @@ from sdm_runtime import kernels
 from sdm_runtime.blas_step import BlasGemmStep, blas_handle
 from sdm_runtime.qualify.device_side import CudaSide
 from sdm_runtime.qualify.key import ProcessSource, Residues
-from sdm_runtime.qualify.operand_shapes import Sizes
+from sdm_runtime.qualify.operand_shapes import Sizes, step_shape
 from sdm_runtime.qualify.probe import placed
 from sdm_runtime.qualify.verdicts import Decision, Qualifier
 from sdm_runtime.runtime import supports_pdl
@@ -46,6 +46,13 @@ def decide(d_u: Tensor, x: Tensor, d_dv: Tensor, num_parallel: int) -> Decision:
     """As :func:`matches_blas`, with the reason and the microseconds of a probe."""
     _expect_cuda("matches_blas", d_u.device)
     return process_qualifier().decide(d_u, x, d_dv, num_parallel)
+
+
+def decide_backward(d_u: Tensor, x: Tensor, d_dv: Tensor, num_parallel: int) -> Decision:
+    """As :func:`decide`, for an operation's own operands on a CUDA device: not checked again."""
+    _, chunk, head_dim = d_u.shape
+    shape = step_shape(Sizes(num_parallel, chunk, head_dim))
+    return process_qualifier().decide_checked((d_u, x, d_dv), shape)
 
 
 def prepare(

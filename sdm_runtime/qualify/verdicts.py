@@ -83,8 +83,13 @@ class Qualifier:
 
         Args and exceptions: see :func:`sdm_runtime.qualify.matches_blas`.
         """
+        shape = checked_shape(facts(d_u), facts(x), facts(d_dv), num_parallel)
+        return self.decide_checked((d_u, x, d_dv), shape)
+
+    def decide_checked(self, operands: Operands, shape: Shape) -> Decision:
+        """The same for operands of which the caller knows that they are of this shape."""
         begin = perf_counter_ns()
-        decision, counter = self._decide((d_u, x, d_dv), num_parallel)
+        decision, counter = self._decide(operands, shape)
         took_us = (perf_counter_ns() - begin) / 1e3 - decision.probe_us
         with self._lock:
             counters = self._counters
@@ -94,9 +99,8 @@ class Qualifier:
             setattr(counters, counter, getattr(counters, counter) + 1)
         return decision
 
-    def _decide(self, operands: Operands, num_parallel: int) -> tuple[Decision, str]:
+    def _decide(self, operands: Operands, shape: Shape) -> tuple[Decision, str]:
         """The decision, and the counter of how it came about."""
-        shape = checked_shape(*[facts(operand) for operand in operands], num_parallel)
         device, sizes = operands[0].device, shape.sizes
         if not gx_gemm_is_faster(*sizes, self._side.sm_count(device)):
             return _NOT_FASTER, "declined_shapes"

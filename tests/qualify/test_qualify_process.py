@@ -28,8 +28,9 @@ def looked_for(monkeypatch):
         times.append(len(times))
         return (libc, libc)
 
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the CPU device's index
-    monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 42)
+    functions = {"_cuda_getDevice": lambda: None, "_cuda_getCurrentBlasHandle": lambda: 42}
+    for name, function in functions.items():  # which a CPU build of torch lacks
+        monkeypatch.setattr(torch._C, name, function, raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: device)
     monkeypatch.setattr(key, "image_hash", lambda: "image")
     monkeypatch.setattr(key, "loaded_blas", loaded_blas)

@@ -8,6 +8,7 @@ from fake_process import FakeSide, FakeSource, operands
 
 from sdm_runtime.qualify import Qualifier
 from sdm_runtime.qualify.libraries import KeyUnreadableError
+from sdm_runtime.qualify.operand_shapes import Sizes, step_shape
 
 
 class World:
@@ -27,6 +28,16 @@ class World:
 @pytest.fixture
 def world():
     return World()
+
+
+def test_a_backwards_own_operands_take_the_verdict_of_checked_ones(world):
+    shape = step_shape(Sizes(2, 16, 64))
+    assert world.ask().matches
+    decision = world.qualifier.decide_checked(world.tensors, shape)
+    assert decision.matches
+    assert world.counts("lookups", "probes", "hits") == (2, 1, 1)
+    other = world.qualifier.decide_checked(world.tensors, step_shape(Sizes(1, 16, 64)))
+    assert other.probe_us > 0
 
 
 def test_a_miss_probes_and_a_hit_does_not(world):

@@ -103,12 +103,12 @@ def row_of(sizes: Sizes, device: torch.device) -> dict[str, object]:
 
 
 def hit_cost_us(device: torch.device) -> dict[str, float]:
-    """Microseconds of one question whose answer is cached."""
+    """Microseconds of a backward's question, when its answer is cached."""
     operands = placed(TABLE[1], ALIGNED, device)
     times = []
     for _ in range(ASKS):
         begin = perf_counter_ns()
-        qualify.matches_blas(*operands, TABLE[1].streams)
+        qualify.decide_backward(*operands, TABLE[1].streams)
         times.append((perf_counter_ns() - begin) / 1e3)
     times.sort()
     return {"median": statistics.median(times), "p99": times[len(times) * 99 // 100]}
