@@ -14,9 +14,9 @@ constexpr int64_t kWholeChunksPerSm = 2;
 constexpr uint32_t kWholeBlocksPerSm = 2;
 constexpr uint32_t kReservedBytes = 1024;  // of an SM's shared memory, by every block
 
-// A shared chunk: the positions of a warp, so that its lists fill rows of lanes; fewer where an SM
-// would have fewer warps than this.
-constexpr int32_t kLongSpan = 256;
+// A shared chunk: the positions of a warp, so that its lists fill rows of lanes (longer ones were
+// slower: docs/measured.md); fewer where an SM would have fewer warps than this.
+constexpr int32_t kLongSpan = 64;
 constexpr int64_t kWarpsPerSm = 64;
 
 plancap::LaunchConfig whole_config(const ChunkGradientsParams& params) {
