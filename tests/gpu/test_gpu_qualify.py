@@ -297,7 +297,7 @@ class LoopOverBaddbmm:
 def test_auto_gives_the_bits_of_a_backward_over_baddbmm(taken, monkeypatch):
     if not taken:
         declined = qualify.Decision(False, "declined by the test")
-        monkeypatch.setattr(qualify, "decide", lambda *_: declined, raising=False)
+        monkeypatch.setattr(qualify, "decide_backward", lambda *_: declined, raising=False)
     grads, dispatch = backward("auto")
     if taken and dispatch["gemm"] != "gx_gemm":
         pytest.skip(f"not taken here: {dispatch['gemm_reason']}")
