@@ -49,7 +49,16 @@ def decide(d_u: Tensor, x: Tensor, d_dv: Tensor, num_parallel: int) -> Decision:
 
 
 def decide_backward(d_u: Tensor, x: Tensor, d_dv: Tensor, num_parallel: int) -> Decision:
-    """As :func:`decide`, for an operation's own operands on a CUDA device: not checked again."""
+    """As :func:`decide`, for the operands that an operation has made: they are not checked again.
+
+    Args:
+        d_u: float32 ``[N, C, hd]``, contiguous, on a CUDA device.
+        x: float32 ``[N, C, C]``, contiguous, on that device.
+        d_dv: float32 ``[N*C, hd]``, contiguous, on that device.
+        num_parallel: P, a divisor of N.
+
+    Any other operands give a verdict that is not theirs; :func:`decide` refuses them.
+    """
     _, chunk, head_dim = d_u.shape
     shape = step_shape(Sizes(num_parallel, chunk, head_dim))
     return process_qualifier().decide_checked((d_u, x, d_dv), shape)

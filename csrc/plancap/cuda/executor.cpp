@@ -105,7 +105,8 @@ void expect_windows(const Chain& chain, CUstream stream) {
              given);
 }
 
-// Whether windows were used, or at least tried.
+// Whether the chain ran here: windows were allowed, suit it, and were free. Otherwise nothing was
+// issued.
 bool run_in_shared_window(const Chain& chain, CUstream stream, Windows windows) {
   if (windows == Windows::kNever) return false;
   if (windows == Windows::kAlways)
