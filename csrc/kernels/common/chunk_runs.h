@@ -30,24 +30,30 @@ SDM_HD void for_run(const ChunkEvent* events, int32_t position, const Visit& vis
   }
 }
 
-// visit(token, log, sum of weights) for every token's writes before `position` in its slot, nearest
-// first, where `position` starts a run. An event is asked for before what precedes it is done.
+// visit(token, log, sum of weights) for every token's writes from `position` back to its slot's
+// start, nearest first. `event` is that at `position`, a run's last; those ahead are each asked for
+// before what is behind them is done.
 template <typename Visit>
-SDM_HD void for_earlier_writes(const ChunkEvent* events, int32_t position, const Visit& visit) {
-  int32_t i = position;
-  bool more = !record_first(events[i].word);
-  if (!more) return;
-  ChunkEvent event = events[--i];
-  while (more) {
+SDM_HD void for_writes_back(const ChunkEvent* events, int32_t position, ChunkEvent event,
+                            const Visit& visit) {
+  for (bool more = true; more;) {
     const ChunkEvent last = event;
     double weight = 0.0;
     do {
       weight += event.weight;
       more = !record_first(event.word);
-      if (more) event = events[--i];
+      if (more) event = events[--position];
     } while (more && same_run(event.word, last.word));
     if (!event_read(last.word)) visit(record_token(last.word), last.log, weight);
   }
+}
+
+// for_writes_back from the event ahead of `position`, which starts a run; none if it is the slot's
+// first.
+template <typename Visit>
+SDM_HD void for_earlier_writes(const ChunkEvent* events, int32_t position, const Visit& visit) {
+  if (record_first(events[position].word)) return;
+  for_writes_back(events, position - 1, events[position - 1], visit);
 }
 
 // visit(word, log, sum of weights) for every run behind that of `position` in its slot, in order.

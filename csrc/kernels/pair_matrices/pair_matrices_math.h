@@ -34,22 +34,11 @@ SDM_HD double run_weight(const ChunkEvent* events, const PairedEntry& entry) {
 // before it (up to it, for reads), from the nearest partner back to the slot's first.
 SDM_HD void add_pairs(const ChunkEvent* events, const PairedEntry& entry, float* row) {
   const double own = run_weight(events, entry);
-  int32_t position = entry.position - 1;
-  ChunkEvent event = entry.before;
-  for (bool more = true; more;) {
-    // A run, from its last event back. The next event is asked for before it is needed.
-    const ChunkEvent last = event;
-    double weight = 0.0;
-    do {
-      weight += event.weight;
-      more = !record_first(event.word);
-      if (more) event = events[--position];
-    } while (more && same_run(event.word, last.word));
-    if (event_read(last.word)) continue;
-    const double shared = own * weight * decay(entry.here.log, last.log);
-    float& cell = row[record_token(last.word)];
-    cell = plus(cell, static_cast<float>(shared));
-  }
+  for_writes_back(events, entry.position - 1, entry.before,
+                  [&](int32_t token, double log, double weight) {
+                    const double shared = own * weight * decay(entry.here.log, log);
+                    row[token] = plus(row[token], static_cast<float>(shared));
+                  });
 }
 
 }  // namespace sdm
