@@ -45,7 +45,7 @@ __device__ __forceinline__ void chunk_gradients_tokens_device(const ChunkGradien
   const int32_t block = static_cast<int32_t>(blockIdx.x) - chunk * blocks;
   const int32_t token = block * kGradientThreads + static_cast<int32_t>(threadIdx.x);
   if (token >= chunk_tokens(shape_of(params), chunk).valid) return;
-  TensorEntries(params, chunk).sum_gates(token);
+  TensorEntries(params, chunk).put_sum(token);
 }
 
 __device__ __forceinline__ void chunk_gradients_whole_device(const ChunkGradientsParams& params) {

@@ -2,6 +2,7 @@
 // that they take. Here both are in the tensors themselves; the device has a copy of its own for
 // chunks that fit shared memory (chunk_gradients_staged.cuh).
 #pragma once
+#include "kernels/chunk_gradients/chunk_gradients_math.h"
 #include "kernels/chunk_gradients/chunk_gradients_params.h"
 #include "kernels/common/chunk_shape.h"
 #include "kernels/common/typed_values.h"
@@ -35,11 +36,9 @@ class TensorEntries {
   }
 
   // Of a token that is no padding and has one gate for all its writes, after every put_gate.
-  SDM_HD void sum_gates(int32_t token) const {
+  SDM_HD void put_sum(int32_t token) const {
     const double* gates = params_.gates + (staged_row_ + token) * params_.num_writes;
-    double sum = 0.0;
-    for (int32_t w = 0; w < params_.num_writes; ++w) sum += gates[w];
-    store_value(params_.dg, params_.dg_type, row_ + token, static_cast<float>(sum));
+    store_value(params_.dg, params_.dg_type, row_ + token, sum_gates(gates, params_.num_writes));
   }
 
  private:

@@ -34,7 +34,7 @@ class HostChunk {
   }
 
   void token(int32_t token) const {
-    if (token < valid_tokens_) entries_.sum_gates(token);
+    if (token < valid_tokens_) entries_.put_sum(token);
   }
 
  private:

@@ -14,6 +14,13 @@
 
 namespace sdm {
 
+// Pass 3: a token's gates, in the order of its writes.
+SDM_HD float sum_gates(const double* gates, int32_t num_writes) {
+  double sum = 0.0;
+  for (int32_t w = 0; w < num_writes; ++w) sum += gates[w];
+  return static_cast<float>(sum);
+}
+
 // Entries: TensorEntries or what stands in for it.
 template <typename Entries>
 class ChunkGradients {

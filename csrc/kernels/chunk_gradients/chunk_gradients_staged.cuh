@@ -2,6 +2,7 @@
 // them by slot and leave the gradients in their place, and the block writes those in order.
 #pragma once
 #include "kernels/chunk_gradients/chunk_gradients_block.h"
+#include "kernels/chunk_gradients/chunk_gradients_math.h"
 #include "kernels/chunk_gradients/chunk_gradients_params.h"
 #include "kernels/common/ptx.cuh"
 #include "kernels/common/typed_values.h"
@@ -48,8 +49,9 @@ class StagedEntries {
             [&](int32_t i) { store_value(params_.dq, params_.dq_type, reads + i, queries_[i]); });
     if (params_.num_gates < params_.num_writes) {
       for_all(tokens.valid, [&](int32_t token) {
-        const auto sum = static_cast<float>(sum_of_gates(token));
-        store_value(params_.dg, params_.dg_type, tokens.first_row + token, sum);
+        const double* gates = gates_ + token * (params_.num_writes + 1);
+        store_value(params_.dg, params_.dg_type, tokens.first_row + token,
+                    sum_gates(gates, params_.num_writes));
       });
     } else {
       for_all(tokens.valid * params_.num_writes, [&](int32_t i) {
@@ -96,13 +98,6 @@ class StagedEntries {
   }
   __device__ __forceinline__ int32_t gate_at(int32_t write) const {
     return write + write / params_.num_writes;
-  }
-
-  __device__ __forceinline__ double sum_of_gates(int32_t token) const {
-    const double* gates = gates_ + token * (params_.num_writes + 1);
-    double sum = 0.0;
-    for (int32_t w = 0; w < params_.num_writes; ++w) sum += gates[w];
-    return sum;
   }
 
   template <typename Visit>
