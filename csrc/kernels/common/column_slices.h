@@ -1,4 +1,4 @@
-// Column slices of a row (step_chain.md, section 4) and 64-bit offsets into tensors of rows.
+// Column slices of a row (step_chain.md, section 4).
 #pragma once
 #include "kernels/common/ordered_math.h"
 
@@ -14,8 +14,5 @@ SDM_HD ColumnSlice column_slice(int32_t hd, int32_t slice) {
   const int32_t first = slice * width;
   return {first, hd - first < width ? hd - first : width};
 }
-
-// Elements before `column` of `row`: banks of 2^32 elements and more are legal.
-SDM_HD int64_t row_offset(int64_t row, int32_t hd, int32_t column) { return row * hd + column; }
 
 }  // namespace sdm
