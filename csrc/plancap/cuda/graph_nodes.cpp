@@ -7,16 +7,9 @@ namespace {
 
 // `arguments` holds the address of the parameter block and must live as long.
 CUDA_KERNEL_NODE_PARAMS node_params(const WalkedLaunch& launch, void** arguments) {
-  const LaunchConfig& config = launch.prepared->config;
   CUDA_KERNEL_NODE_PARAMS params{};
   params.func = launch.prepared->kernel->function;
-  params.gridDimX = config.grid.x;
-  params.gridDimY = config.grid.y;
-  params.gridDimZ = config.grid.z;
-  params.blockDimX = config.block.x;
-  params.blockDimY = config.block.y;
-  params.blockDimZ = config.block.z;
-  params.sharedMemBytes = config.shared_bytes;
+  put_sizes(launch.prepared->config, params);
   params.kernelParams = arguments;
   return params;
 }

@@ -78,13 +78,7 @@ PreparedLaunch make_prepared(const DeviceInfo& device, const DeviceKernel* kerne
 
 CUlaunchConfig PreparedLaunch::config_on(CUstream stream) const {
   CUlaunchConfig launch{};
-  launch.gridDimX = config.grid.x;
-  launch.gridDimY = config.grid.y;
-  launch.gridDimZ = config.grid.z;
-  launch.blockDimX = config.block.x;
-  launch.blockDimY = config.block.y;
-  launch.blockDimZ = config.block.z;
-  launch.sharedMemBytes = config.shared_bytes;
+  put_sizes(config, launch);
   launch.hStream = stream;
   launch.attrs = const_cast<CUlaunchAttribute*>(attributes.data());
   launch.numAttrs = num_attributes;

@@ -24,6 +24,19 @@ struct PreparedLaunch {
   CUlaunchConfig config_on(CUstream stream) const;
 };
 
+// Grid, block and shared memory, into a CUlaunchConfig or a CUDA_KERNEL_NODE_PARAMS: both name them
+// alike.
+template <typename Params>
+void put_sizes(const LaunchConfig& config, Params& params) {
+  params.gridDimX = config.grid.x;
+  params.gridDimY = config.grid.y;
+  params.gridDimZ = config.grid.z;
+  params.blockDimX = config.block.x;
+  params.blockDimY = config.block.y;
+  params.blockDimZ = config.block.z;
+  params.sharedMemBytes = config.shared_bytes;
+}
+
 // Loads the plan's device function for operands on cuda:index. Throws kPlan when the plan was
 // recorded for another device or another image than this build's.
 std::shared_ptr<const PreparedLaunch> prepare(const Plan& plan, int index);
