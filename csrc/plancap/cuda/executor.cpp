@@ -60,7 +60,7 @@ class Issuer {
 // time: a mark keeps the launch behind it from starting early.
 int64_t issue_until_starved(const Chain& chain, CUstream stream, Issuer& issuer,
                             LaunchWindow& window) {
-  const int64_t width = LaunchWindow::steps_of(chain);
+  const int64_t width = window.steps();
   // A device that has come past a mark this far back has next to nothing left to do.
   const int64_t lead = std::max<int64_t>(width / 8, 1);
   int64_t done = 0;
@@ -81,7 +81,7 @@ int64_t issue_until_starved(const Chain& chain, CUstream stream, Issuer& issuer,
 void run_in_windows(const Chain& chain, CUstream stream, LaunchWindow& window,
                     bool from_the_start) {
   Issuer issuer(chain, stream, nullptr);
-  const int64_t width = LaunchWindow::steps_of(chain);
+  const int64_t width = window.steps();
   int64_t done = from_the_start ? 0 : issue_until_starved(chain, stream, issuer, window);
   for (; done + width <= chain.steps(); done += width) {
     window.launch(issuer.walk(), chain, done, stream);

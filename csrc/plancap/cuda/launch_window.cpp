@@ -14,13 +14,14 @@ constexpr int64_t kNodes = 64;
 // A window takes about as long to make as it gains in this many launches.
 constexpr uint64_t kLeastLaunches = 4 * kNodes;
 
-int64_t launches_per_step(const Chain& chain) {
-  return static_cast<int64_t>(chain.launches() / chain.steps());
+int64_t window_steps(const Chain& chain) {
+  const auto per_step = static_cast<int64_t>(chain.launches() / chain.steps());
+  return std::clamp<int64_t>(kNodes / std::max<int64_t>(per_step, 1), 1, chain.steps());
 }
 
 }  // namespace
 
-LaunchWindow::LaunchWindow(const Chain& chain) {
+LaunchWindow::LaunchWindow(const Chain& chain) : steps_(window_steps(chain)) {
   try {
     build(chain);
   } catch (...) {
@@ -30,11 +31,6 @@ LaunchWindow::LaunchWindow(const Chain& chain) {
 }
 
 LaunchWindow::~LaunchWindow() { destroy(); }
-
-int64_t LaunchWindow::steps_of(const Chain& chain) {
-  return std::clamp<int64_t>(kNodes / std::max<int64_t>(launches_per_step(chain), 1), 1,
-                             chain.steps());
-}
 
 bool LaunchWindow::suits(const Chain& chain) {
   return !chain.has_library_step() && chain.launches() >= kLeastLaunches;
@@ -46,7 +42,7 @@ void LaunchWindow::build(const Chain& chain) {
   check(cuda.event_create(&mark_, CU_EVENT_DISABLE_TIMING), "cuEventCreate", "chain window: ");
   check(cuda.graph_create(&graph_, 0), "cuGraphCreate", "chain window: ");
   GraphEdges edges;
-  LaunchWalk(chain).visit(0, steps_of(chain), [&](const WalkedLaunch& launch) {
+  LaunchWalk(chain).visit(0, steps_, [&](const WalkedLaunch& launch) {
     const CUgraphNode node = add_kernel(graph_, chain, launch);
     if (!nodes_.empty()) edges.add(nodes_.back(), node, launch.programmatic);
     nodes_.push_back(node);
@@ -61,7 +57,7 @@ void LaunchWindow::destroy() {
 }
 
 void LaunchWindow::launch(LaunchWalk& walk, const Chain& chain, int64_t first, CUstream stream) {
-  const int64_t end = first + steps_of(chain);
+  const int64_t end = first + steps_;
   size_t next = 0;
   walk.visit(first, end, [&](const WalkedLaunch& launch) {
     update_kernel(exec_, nodes_[next++], chain, launch);

@@ -22,15 +22,15 @@ class LaunchWindow {
   LaunchWindow(const LaunchWindow&) = delete;
   LaunchWindow& operator=(const LaunchWindow&) = delete;
 
-  // Steps of a launch of the window.
-  static int64_t steps_of(const Chain& chain);
-
   // Whether the chain consists of kernels alone and is long enough for what a window costs.
   static bool suits(const Chain& chain);
 
-  // Launches the steps_of(chain) steps from the one that runs as number `first`. The chain is the
-  // constructor's or one with the same plans on other operands. Throws kCuda naming the step, plan
-  // and kernel of a node that the driver refuses, or the steps that it does not launch.
+  // How many steps launch() launches.
+  int64_t steps() const { return steps_; }
+
+  // Launches the steps() steps from the one that runs as number `first`. The chain is the
+  // constructor's or a rebind() of it. Throws kCuda naming the step, plan and kernel of a node that
+  // the driver refuses, or the steps that it does not launch.
   void launch(LaunchWalk& walk, const Chain& chain, int64_t first, CUstream stream);
 
   // Leaves a mark behind all that was issued to the stream so far.
@@ -43,6 +43,7 @@ class LaunchWindow {
   void build(const Chain& chain);
   void destroy();
 
+  const int64_t steps_;
   std::vector<std::shared_ptr<const PreparedLaunch>> kernels_;  // of the nodes
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
