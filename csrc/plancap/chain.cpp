@@ -64,10 +64,9 @@ bool Chain::has_library_step() const {
                      [](const auto& bound) { return bound->plan().library(); });
 }
 
-uint64_t Chain::launches() const {
-  uint64_t per_step = 0;
-  for (const auto& plan : plans_) per_step += plan->plan().empty() ? 0 : 1;
-  return per_step * steps_;
+uint64_t Chain::launches_per_step() const {
+  return static_cast<uint64_t>(
+      std::ranges::count_if(plans_, [](const auto& bound) { return !bound->plan().empty(); }));
 }
 
 Chain::Blocks Chain::copy_params() const {

@@ -51,8 +51,9 @@ class Chain {
   // Whether a plan is a call into a library, which needs the library's handle.
   bool has_library_step() const;
 
-  // Launches of one run: empty grids are not launched.
-  uint64_t launches() const;
+  // Launches of a step, and of one run: empty grids are not launched.
+  uint64_t launches_per_step() const;
+  uint64_t launches() const { return launches_per_step() * steps_; }
 
   // Runs every step on the host. Every run patches its own copy of the parameters, so that threads
   // may run one chain at once (their operands are then shared: that is the caller's race to avoid).

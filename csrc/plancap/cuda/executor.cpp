@@ -18,7 +18,7 @@ bool is_special(CUstream stream) {
 class Issuer {
  public:
   Issuer(const Chain& chain, CUstream stream, void* blas_handle)
-      : chain_(chain), blas_handle_(blas_handle), walk_(chain) {
+      : chain_(chain), stream_(stream), blas_handle_(blas_handle), walk_(chain) {
     for (const auto& bound : chain.plans())
       configs_.push_back(bound->prepared()->config_on(stream));
   }
@@ -27,21 +27,35 @@ class Issuer {
 
   // The steps that run as numbers first .. end - 1.
   void issue(int64_t first, int64_t end) {
-    const auto launch_kernel = driver().launch;
+    walk_.visit(first, end, [this](const WalkedLaunch& launch) { issue(launch); });
+  }
+
+  // The same, with a mark of the window before the last `behind` launches.
+  void issue_marked(int64_t first, int64_t end, LaunchWindow& window, int64_t behind) {
+    int64_t left = static_cast<int64_t>(chain_.launches_per_step()) * (end - first);
+    SDM_INTERNAL_CHECK(left > behind, "a mark ", behind, " before the end of ", left, " launches");
     walk_.visit(first, end, [&](const WalkedLaunch& launch) {
-      if (!launch.prepared->kernel) return call_library(launch);
-      CUlaunchConfig& config = configs_[launch.plan];
-      config.numAttrs = launch.prepared->attribute_count(launch.programmatic);
-      void* arguments[] = {launch.params};
-      const CUresult result =
-          launch_kernel(&config, launch.prepared->kernel->function, arguments, nullptr);
-      if (result == CUDA_SUCCESS) [[likely]]
+      issue(launch);
+      if (--left != behind) [[likely]]
         return;
-      check(result, "cuLaunchKernelEx", launch_place(chain_, launch.step, launch.plan));
+      window.mark(stream_);
+      walk_.begin_anew();
     });
   }
 
  private:
+  void issue(const WalkedLaunch& launch) {
+    if (!launch.prepared->kernel) return call_library(launch);
+    CUlaunchConfig& config = configs_[launch.plan];
+    config.numAttrs = launch.prepared->attribute_count(launch.programmatic);
+    void* arguments[] = {launch.params};
+    const CUresult result =
+        launch_kernel_(&config, launch.prepared->kernel->function, arguments, nullptr);
+    if (result == CUDA_SUCCESS) [[likely]]
+      return;
+    check(result, "cuLaunchKernelEx", launch_place(chain_, launch.step, launch.plan));
+  }
+
   void call_library(const WalkedLaunch& launch) {
     const char* failure = launch.bound->plan().kernel().library(launch.params, blas_handle_);
     if (!failure) [[likely]]
@@ -50,25 +64,23 @@ class Issuer {
   }
 
   const Chain& chain_;
-  void* blas_handle_;
+  const CUstream stream_;
+  void* const blas_handle_;
+  const decltype(Driver::launch) launch_kernel_ = driver().launch;
   LaunchWalk walk_;
   std::vector<CUlaunchConfig> configs_;  // one per plan
 };
 
+// A device that has come past a mark this many launches back has next to nothing left to do.
+constexpr int64_t kLeftWhenStarved = 8;
+
 // Issues launches one by one until the device is found to wait for them, or all are out; how many
 // steps that took. Looks when half as many are out as a window has, and then at twice as many each
 // time: a mark keeps the launch behind it from starting early.
-int64_t issue_until_starved(const Chain& chain, CUstream stream, Issuer& issuer,
-                            LaunchWindow& window) {
-  const int64_t width = window.steps();
-  // A device that has come past a mark this far back has next to nothing left to do.
-  const int64_t lead = std::max<int64_t>(width / 8, 1);
+int64_t issue_until_starved(const Chain& chain, Issuer& issuer, LaunchWindow& window) {
   int64_t done = 0;
-  for (int64_t next = std::max(width / 2, lead); next < chain.steps(); next *= 2) {
-    issuer.issue(done, next - lead);
-    window.mark(stream);
-    issuer.walk().begin_anew();
-    issuer.issue(next - lead, next);
+  for (int64_t next = std::max<int64_t>(window.steps() / 2, 1); next < chain.steps(); next *= 2) {
+    issuer.issue_marked(done, next, window, kLeftWhenStarved);
     done = next;
     if (window.passed_mark()) return done;
   }
@@ -82,7 +94,7 @@ void run_in_windows(const Chain& chain, CUstream stream, LaunchWindow& window,
                     bool from_the_start) {
   Issuer issuer(chain, stream, nullptr);
   const int64_t width = window.steps();
-  int64_t done = from_the_start ? 0 : issue_until_starved(chain, stream, issuer, window);
+  int64_t done = from_the_start ? 0 : issue_until_starved(chain, issuer, window);
   for (; done + width <= chain.steps(); done += width) {
     window.launch(issuer.walk(), chain, done, stream);
   }

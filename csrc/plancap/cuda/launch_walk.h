@@ -35,14 +35,14 @@ class LaunchWalk {
         const PreparedLaunch& prepared = *bound.prepared();
         // An early launch reads data that the kernel ahead of it leaves alone. Only for a kernel of
         // this chain is it known what that is, and that it waited for everything before itself.
-        visit(WalkedLaunch{ti, i, &bound, &prepared, params_[i].data(),
-                           after_kernel_ && prepared.config.programmatic});
+        const bool early = after_kernel_ && prepared.config.programmatic;
         after_kernel_ = prepared.kernel != nullptr;
+        visit(WalkedLaunch{ti, i, &bound, &prepared, params_[i].data(), early});
       }
     }
   }
 
-  // Something that this walk has not visited is ahead of the next launch.
+  // Something that this walk has not visited is ahead of the next launch. A visit may say so too.
   void begin_anew() { after_kernel_ = false; }
 
  private:

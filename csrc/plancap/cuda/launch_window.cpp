@@ -15,7 +15,7 @@ constexpr int64_t kNodes = 64;
 constexpr uint64_t kLeastLaunches = 4 * kNodes;
 
 int64_t window_steps(const Chain& chain) {
-  const auto per_step = static_cast<int64_t>(chain.launches() / chain.steps());
+  const auto per_step = static_cast<int64_t>(chain.launches_per_step());
   return std::clamp<int64_t>(kNodes / std::max<int64_t>(per_step, 1), 1, chain.steps());
 }
 

@@ -82,6 +82,28 @@ def test_a_device_that_is_behind_gets_single_launches(driver, pair):
     assert not any(entry["call"] == "node" for entry in log)
 
 
+@pytest.mark.parametrize(
+    ("kernels", "steps", "ends"),
+    [
+        (1, 257, [32, 64, 128, 256]),
+        (3, 90, [30, 60, 120, 240]),
+        (17, 20, [17, 34, 68, 136, 272]),
+        (40, 7, [40, 80, 160]),
+        (65, 7, [65, 130, 260]),
+    ],
+)
+def test_a_mark_is_8_launches_back_however_many_a_step_has(driver, kernels, steps, ends):
+    chain = make_chain(driver, *[gemm_tensors(steps)] * kernels, steps=steps)
+    driver.keep_busy(True)
+    for _ in range(2):
+        driver.log()
+        chain.run(driver.stream())
+    calls = [entry["call"] for entry in driver.log("launch", "node", "mark")]
+    marks = [index for index, call in enumerate(calls) if call == "mark"]
+    assert [calls[:mark].count("launch") for mark in marks] == [end - 8 for end in ends]
+    assert calls.count("launch") == kernels * steps
+
+
 @pytest.mark.parametrize(("windowed", "busy"), [(None, True), (None, False), (True, False)])
 def test_what_follows_a_mark_or_a_window_is_never_early(driver, pair, windowed, busy):
     chain = make_chain(driver, *pair, flags=FLAG_PROGRAMMATIC)
