@@ -161,15 +161,8 @@ def gx_pa2(
         snap_step_rows: Snapshots have a row per entry, this many rows from one step to the
             next. Exactly one of ``bpre`` and ``snap_step_rows`` is given.
     """
-    operands = {
-        "grad": grad,
-        "bank": bank,
-        "snap": snap,
-        "d_u": d_u,
-        "beta": beta,
-        "rec": rec,
-    }
-    operands |= {"out_eff": out_eff, "out_g": out_g}
+    operands = {"grad": grad, "bank": bank, "snap": snap, "d_u": d_u, "beta": beta}
+    operands |= {"rec": rec, "out_eff": out_eff, "out_g": out_g}
     optional = _pa2_optional(kpay, bpre, scales, snap_step_rows)
     sizes = wholes(
         "gx_pa2", num_parallel=num_parallel, chunk_size=chunk_size, num_writes=num_writes, ti=ti
@@ -198,15 +191,8 @@ def plan_gx_pa2(
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`gx_pa2` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
-    operands = {
-        "grad": grad,
-        "bank": bank,
-        "snap": snap,
-        "d_u": d_u,
-        "beta": beta,
-        "rec": rec,
-    }
-    operands |= {"out_eff": out_eff, "out_g": out_g}
+    operands = {"grad": grad, "bank": bank, "snap": snap, "d_u": d_u, "beta": beta}
+    operands |= {"rec": rec, "out_eff": out_eff, "out_g": out_g}
     optional = _pa2_optional(kpay, bpre, scales, snap_step_rows)
     sizes = wholes(
         "gx_pa2",
