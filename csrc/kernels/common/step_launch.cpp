@@ -47,6 +47,16 @@ StepRange step_range(const char* where, int64_t num_chunks, int64_t num_parallel
           {{"step", PatchKind::kInt32, 0, 1, 0, *steps - 1}}};
 }
 
+plancap::Launch step_launch(const plancap::KernelInfo& kernel, const void* params,
+                            const StepRange& range) {
+  plancap::Launch launch;
+  launch.kernel = &kernel;
+  launch.params = params;
+  launch.steps = range.steps;
+  launch.patches = range.patches;
+  return launch;
+}
+
 void expect_chunk_size(const char* where, int64_t chunk_size) {
   SDM_EXPECT(chunk_size >= 1 && chunk_size <= 256, kValue, where, "chunk_size", "1..256",
              chunk_size);

@@ -1,5 +1,5 @@
 // What every step launcher does the same way: find N and the step count, patch the step, describe
-// an operand.
+// the launch and its operands.
 #pragma once
 #include <optional>
 
@@ -19,6 +19,11 @@ struct StepRange {
 // num_chunks = N. Throws a ValueError for a step or a plan outside 0 .. N/P.
 StepRange step_range(const char* where, int64_t num_chunks, int64_t num_parallel, int64_t ti,
                      std::optional<int64_t> steps);
+
+// A launch of these steps. Its operands and, on a device, its geometry are still to come; `params`
+// must live as long.
+plancap::Launch step_launch(const plancap::KernelInfo& kernel, const void* params,
+                            const StepRange& range);
 
 // P >= 1 that divides N.
 void expect_num_parallel(const char* where, int64_t num_chunks, int64_t num_parallel);

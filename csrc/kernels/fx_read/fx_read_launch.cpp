@@ -86,18 +86,14 @@ const KernelInfo& fx_read_info() {
 void fx_read(plancap::Sink& sink, const FxReadArgs& args) {
   // Check.
   const Sizes sizes = check(sink.target(), args);
-  StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
+  const StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
   const FxReadParams params = fill(args, sizes, range.recorded_step);
 
   // Describe.
   const int64_t all_steps = sizes.chunks / args.num_parallel;
-  plancap::Launch launch;
-  launch.kernel = &fx_read_info();
-  launch.params = &params;
-  launch.steps = range.steps;
-  launch.patches = std::move(range.patches);
+  plancap::Launch launch = step_launch(fx_read_info(), &params, range);
   launch.operands = {whole("bank", args.bank, Access::kRead),
                      per_step("v", args.v, Access::kRead, all_steps),
                      per_step("row_weights", args.row_weights, Access::kRead, all_steps),

@@ -96,17 +96,13 @@ const KernelInfo& fx_write_info() {
 void fx_write(plancap::Sink& sink, const FxWriteArgs& args) {
   // Check.
   const Sizes sizes = check(sink.target(), args);
-  StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
+  const StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
   const FxWriteParams params = fill(args, sizes, range.recorded_step);
 
   // Describe.
-  plancap::Launch launch;
-  launch.kernel = &fx_write_info();
-  launch.params = &params;
-  launch.steps = range.steps;
-  launch.patches = std::move(range.patches);
+  plancap::Launch launch = step_launch(fx_write_info(), &params, range);
   launch.operands = operands(args, sizes);
 
   // Choose.

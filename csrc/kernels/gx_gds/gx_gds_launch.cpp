@@ -78,18 +78,14 @@ const KernelInfo& gx_gds_info() {
 void gx_gds(plancap::Sink& sink, const GxGdsArgs& args) {
   // Check.
   const Sizes sizes = check(sink.target(), args);
-  StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
+  const StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
   const GxGdsParams params = fill(args, sizes, range.recorded_step);
 
   // Describe.
   const int64_t all_steps = sizes.chunks / args.num_parallel;
-  plancap::Launch launch;
-  launch.kernel = &gx_gds_info();
-  launch.params = &params;
-  launch.steps = range.steps;
-  launch.patches = std::move(range.patches);
+  plancap::Launch launch = step_launch(gx_gds_info(), &params, range);
   launch.operands = {whole("grad", args.grad, Access::kReadWrite),
                      whole("bank", args.bank, Access::kRead),
                      per_step("gy", args.gy, Access::kRead, all_steps),

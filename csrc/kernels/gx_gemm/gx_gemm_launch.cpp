@@ -50,7 +50,7 @@ void gx_gemm(plancap::Sink& sink, const GxGemmArgs& args) {
   // Check.
   check(sink.target(), args);
   const int64_t n = args.d_u.shape[0];
-  StepRange range = step_range(kName, n, args.num_parallel, args.ti, args.steps);
+  const StepRange range = step_range(kName, n, args.num_parallel, args.ti, args.steps);
 
   // Fill.
   GxGemmParams params{};
@@ -64,11 +64,7 @@ void gx_gemm(plancap::Sink& sink, const GxGemmArgs& args) {
 
   // Describe.
   const int64_t all_steps = n / args.num_parallel;
-  plancap::Launch launch;
-  launch.kernel = &gx_gemm_info();
-  launch.params = &params;
-  launch.steps = range.steps;
-  launch.patches = std::move(range.patches);
+  plancap::Launch launch = step_launch(gx_gemm_info(), &params, range);
   launch.operands = {per_step("d_u", args.d_u, Access::kReadWrite, all_steps),
                      per_step("x", args.x, Access::kRead, all_steps),
                      per_step("d_dv", args.d_dv, Access::kRead, all_steps)};

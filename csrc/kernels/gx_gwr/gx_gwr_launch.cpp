@@ -83,18 +83,14 @@ const KernelInfo& gx_gwr_info() {
 void gx_gwr(plancap::Sink& sink, const GxGwrArgs& args) {
   // Check.
   const Sizes sizes = check(sink.target(), args);
-  StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
+  const StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
   const GxGwrParams params = fill(args, sizes, range.recorded_step);
 
   // Describe.
   const int64_t all_steps = sizes.chunks / args.num_parallel;
-  plancap::Launch launch;
-  launch.kernel = &gx_gwr_info();
-  launch.params = &params;
-  launch.steps = range.steps;
-  launch.patches = std::move(range.patches);
+  plancap::Launch launch = step_launch(gx_gwr_info(), &params, range);
   launch.operands = {whole("grad", args.grad, Access::kRead),
                      per_step("delta", args.delta, Access::kRead, all_steps),
                      per_step("pd", args.pd, Access::kRead, all_steps),

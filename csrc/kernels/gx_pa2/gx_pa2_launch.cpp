@@ -102,17 +102,13 @@ const KernelInfo& gx_pa2_info() {
 void gx_pa2(plancap::Sink& sink, const GxPa2Args& args) {
   // Check.
   const GxPa2Sizes sizes = check_gx_pa2(sink.target(), args);
-  StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
+  const StepRange range = step_range(kName, sizes.chunks, args.num_parallel, args.ti, args.steps);
 
   // Fill.
   const GxPa2Params params = fill(args, sizes, range.recorded_step);
 
   // Describe.
-  plancap::Launch launch;
-  launch.kernel = &gx_pa2_info();
-  launch.params = &params;
-  launch.steps = range.steps;
-  launch.patches = std::move(range.patches);
+  plancap::Launch launch = step_launch(gx_pa2_info(), &params, range);
   launch.operands = operands(args, sizes);
 
   // Choose.
