@@ -31,11 +31,7 @@ void check(const plancap::Target& target, const BlasGemmArgs& args) {
   expect_chunk_size(kName, c);
   expect_head_dim(kName, hd);
   expect_tensor(kName, "x", args.x, Dtype::kFloat32, {n, c, c});
-  if (args.d_dv.ndim == 2) {
-    expect_tensor(kName, "d_dv", args.d_dv, Dtype::kFloat32, {n * c, hd});
-  } else {
-    expect_tensor(kName, "d_dv", args.d_dv, Dtype::kFloat32, {n, c, hd});
-  }
+  expect_token_rows(kName, "d_dv", args.d_dv, n, c, hd);
   expect_device(kName, "d_u", args.d_u, target.device);
   expect_device(kName, "x", args.x, target.device);
   expect_device(kName, "d_dv", args.d_dv, target.device);
