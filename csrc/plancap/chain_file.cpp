@@ -2,34 +2,15 @@
 
 #include "plancap/chain.h"
 #include "plancap/crc32.h"
-#include "plancap/error.h"
+#include "plancap/file_header.h"
 
 namespace sdm::plancap {
 namespace {
 
-#define SDM_CHAIN_CHECK(condition, byte, ...)                                           \
-  do {                                                                                  \
-    if (!(condition)) {                                                                 \
-      throw Error(ErrorKind::kPlan, cat("chain: ", __VA_ARGS__, " (byte ", byte, ")")); \
-    }                                                                                   \
-  } while (0)
+#define SDM_CHAIN_CHECK(condition, byte, ...) \
+  SDM_FORMAT_CHECK("chain", condition, byte, __VA_ARGS__)
 
-void check_header(const ChainHeader& header, std::span<const std::byte> bytes) {
-  SDM_CHAIN_CHECK(header.magic == kChainMagic, 0, "bad magic: this is no chain");
-  SDM_CHAIN_CHECK(header.version >= 1 && header.oldest_reader <= kFormatVersion,
-                  offsetof(ChainHeader, version), "unknown version ", header.version,
-                  ", this build reads version ", kFormatVersion);
-  SDM_CHAIN_CHECK(header.total_bytes == bytes.size(), offsetof(ChainHeader, total_bytes),
-                  "truncated or padded: the header says ", header.total_bytes, " bytes, got ",
-                  bytes.size());
-  const uint32_t sum = crc32(bytes.subspan(offsetof(ChainHeader, version)));
-  SDM_CHAIN_CHECK(sum == header.checksum, offsetof(ChainHeader, checksum), "damaged: checksum is ",
-                  header.checksum, ", the bytes give ", sum);
-  SDM_CHAIN_CHECK(header.version == kFormatVersion && header.oldest_reader == kOldestReader,
-                  offsetof(ChainHeader, version), "version ", header.version, "/",
-                  header.oldest_reader, ", this build reads ", kFormatVersion, "/", kOldestReader);
-  SDM_CHAIN_CHECK(header.header_bytes == sizeof(ChainHeader), offsetof(ChainHeader, header_bytes),
-                  "header of ", header.header_bytes, " bytes, expected ", sizeof(ChainHeader));
+void check_header(const ChainHeader& header) {
   SDM_CHAIN_CHECK(header.steps >= 1 && header.steps <= 0x7fffffff, offsetof(ChainHeader, steps),
                   header.steps, " steps, expected 1..2^31-1");
   SDM_CHAIN_CHECK(header.num_plans >= 1, offsetof(ChainHeader, num_plans), "no plan in it");
@@ -66,11 +47,8 @@ std::vector<std::byte> encode_chain(std::span<const std::shared_ptr<const Plan>>
 }
 
 DecodedChain decode_chain(std::span<const std::byte> bytes) {
-  SDM_CHAIN_CHECK(bytes.size() >= sizeof(ChainHeader), bytes.size(), "truncated: ", bytes.size(),
-                  " bytes, a header takes ", sizeof(ChainHeader));
-  ChainHeader header;
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  check_header(header, bytes);
+  const auto header = read_header<ChainHeader>("chain", kChainMagic, bytes);
+  check_header(header);
 
   DecodedChain chain;
   chain.steps = header.steps;

@@ -2,8 +2,7 @@
 #include <cstring>
 #include <limits>
 
-#include "plancap/crc32.h"
-#include "plancap/error.h"
+#include "plancap/file_header.h"
 #include "plancap/param_view.h"
 #include "plancap/plan.h"
 #include "plancap/registry.h"
@@ -11,12 +10,7 @@
 namespace sdm::plancap {
 namespace {
 
-#define SDM_PLAN_CHECK(condition, byte, ...)                                           \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
-      throw Error(ErrorKind::kPlan, cat("plan: ", __VA_ARGS__, " (byte ", byte, ")")); \
-    }                                                                                  \
-  } while (0)
+#define SDM_PLAN_CHECK(condition, byte, ...) SDM_FORMAT_CHECK("plan", condition, byte, __VA_ARGS__)
 
 constexpr bool is_zero(std::span<const uint8_t> bytes) {
   for (const uint8_t byte : bytes) {
@@ -60,22 +54,7 @@ void check_geometry(const PlanHeader& header) {
                  " threads, the most is 1024");
 }
 
-void check_header(const PlanHeader& header, std::span<const std::byte> bytes) {
-  SDM_PLAN_CHECK(header.magic == kPlanMagic, 0, "bad magic: this is no plan");
-  SDM_PLAN_CHECK(header.version >= 1 && header.oldest_reader <= kFormatVersion,
-                 offsetof(PlanHeader, version), "unknown version ", header.version,
-                 ", this build reads version ", kFormatVersion);
-  SDM_PLAN_CHECK(header.total_bytes == bytes.size(), offsetof(PlanHeader, total_bytes),
-                 "truncated or padded: the header says ", header.total_bytes, " bytes, got ",
-                 bytes.size());
-  const uint32_t sum = crc32(bytes.subspan(offsetof(PlanHeader, version)));
-  SDM_PLAN_CHECK(sum == header.checksum, offsetof(PlanHeader, checksum), "damaged: checksum is ",
-                 header.checksum, ", the bytes give ", sum);
-  SDM_PLAN_CHECK(header.version == kFormatVersion && header.oldest_reader == kOldestReader,
-                 offsetof(PlanHeader, version), "version ", header.version, "/",
-                 header.oldest_reader, ", this build reads ", kFormatVersion, "/", kOldestReader);
-  SDM_PLAN_CHECK(header.header_bytes == sizeof(PlanHeader), offsetof(PlanHeader, header_bytes),
-                 "header of ", header.header_bytes, " bytes, expected ", sizeof(PlanHeader));
+void check_header(const PlanHeader& header) {
   SDM_PLAN_CHECK(
       header.backend == uint8_t(Backend::kHost) || header.backend == uint8_t(Backend::kCuda),
       offsetof(PlanHeader, backend), "unknown backend ", int{header.backend});
@@ -237,12 +216,10 @@ void check_pointers_and_padding(const Plan& plan) {
 }  // namespace
 
 std::shared_ptr<const Plan> Plan::decode(std::vector<std::byte> bytes) {
-  SDM_PLAN_CHECK(bytes.size() >= sizeof(PlanHeader), bytes.size(), "truncated: ", bytes.size(),
-                 " bytes, a header takes ", sizeof(PlanHeader));
   std::shared_ptr<Plan> plan(new Plan);
-  std::memcpy(&plan->header_, bytes.data(), sizeof(PlanHeader));
+  plan->header_ = read_header<PlanHeader>("plan", kPlanMagic, bytes);
   const PlanHeader& header = plan->header_;
-  check_header(header, bytes);
+  check_header(header);
   check_size(header);
   plan->kernel_ = check_kernel(header);
 
