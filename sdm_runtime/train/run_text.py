@@ -66,6 +66,7 @@ def run_text(
     if not session.world.is_main:
         return
     chain_saved = save_last_chain(session.out / CHAIN_FILES[0])
+    session.say(f"validating on {evaluated.num_bytes:,} bytes of {len(evaluated):,} files")
     validation = validate(trainer.model, evaluated, NgramModel(corpus.train), session.world.device)
     _describe_result(session, validation, entropies)
     plot_text(session.out / "report.png", trainer.history, entropies, validation)

@@ -8,14 +8,15 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from sdm_runtime import StepChain
-from sdm_runtime.train import cli
+from sdm_runtime.train import cli, run_text
 from sdm_runtime.train.checkpoint import load_checkpoint
+from sdm_runtime.train.evaluate import Validation, validate
 from sdm_runtime.train.loop import Trainer
 
 SIZES = [
@@ -100,6 +101,21 @@ def test_a_run_leaves_its_files(sdm_train, text_files: list[Path]) -> None:
         f"validation {report['validation']['bits_per_byte']:.3f} bits per byte",
     ):
         assert shown in done.out
+
+
+def test_the_last_validation_is_said_before_it_begins(
+    sdm_train, text_files: list[Path], monkeypatch
+) -> None:
+    def announced(*given: Any) -> Validation:
+        print("<validate>")
+        return validate(*given)
+
+    monkeypatch.setattr(run_text, "validate", announced)
+    out = sdm_train(*TEXT_SIZES, *text_files).out
+    data = json.loads(Path("runs/text/report.json").read_text())["data"]
+    said = f"validating on {data['evaluated_bytes']:,} bytes of {data['validation_files']:,} files"
+    places = [out.index(part) for part in ("step 4/4", said, "<validate>", "bits per byte over")]
+    assert places == sorted(places)
 
 
 def test_resumed_run_equals_an_uninterrupted_one(sdm_train, text_files: list[Path]) -> None:
