@@ -138,13 +138,7 @@ void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args) {
   // Fill.
   ChunkGradientsParams params{};
   fill_pointers(params, args);
-  params.num_tokens = shape.num_tokens;
-  params.first_step = shape.first_step;
-  params.num_chunks = static_cast<int32_t>(chunks);
-  params.num_parallel = shape.num_parallel;
-  params.chunk_size = shape.chunk_size;
-  params.num_writes = shape.num_writes;
-  params.num_reads = shape.num_reads;
+  put_shape(params, shape, chunks);
   params.num_gates = static_cast<int32_t>(gates);
   params.dk_type = stored_type(args.dk);
   params.dq_type = stored_type(args.dq);

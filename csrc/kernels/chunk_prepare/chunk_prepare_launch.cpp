@@ -152,13 +152,7 @@ void chunk_prepare(plancap::Sink& sink, const ChunkPrepareArgs& args) {
   params.events = static_cast<ChunkEvent*>(args.events.data);
   params.places = static_cast<int32_t*>(args.places.data);
   params.beta_rows = static_cast<float*>(args.beta_rows.data);
-  params.num_tokens = shape.num_tokens;
-  params.first_step = shape.first_step;
-  params.num_chunks = static_cast<int32_t>(chunks);
-  params.num_parallel = shape.num_parallel;
-  params.chunk_size = shape.chunk_size;
-  params.num_writes = shape.num_writes;
-  params.num_reads = shape.num_reads;
+  put_shape(params, shape, chunks);
 
   // Choose.
   plancap::Launch launch;

@@ -10,6 +10,18 @@ namespace sdm {
 // its steps from first_step on.
 void expect_chunks(const char* where, const ChunkShape& shape, int64_t num_chunks);
 
+// Into a parameter block: what shape_of() finds there, and the chunks' number.
+template <typename Params>
+void put_shape(Params& params, const ChunkShape& shape, int64_t num_chunks) {
+  params.num_tokens = shape.num_tokens;
+  params.first_step = shape.first_step;
+  params.num_chunks = static_cast<int32_t>(num_chunks);
+  params.num_parallel = shape.num_parallel;
+  params.chunk_size = shape.chunk_size;
+  params.num_writes = shape.num_writes;
+  params.num_reads = shape.num_reads;
+}
+
 // float32 or bfloat16 of this shape. Returns which.
 RowType expect_values(const char* where, const char* argument, const TensorRef& tensor,
                       std::initializer_list<Dim> shape);
