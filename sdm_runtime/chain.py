@@ -19,6 +19,7 @@ from sdm_runtime.plans import Plan, moved_operand
 from sdm_runtime.tensors import stream_address
 
 if TYPE_CHECKING:
+    from sdm_runtime.arena import Arena
     from sdm_runtime.graphed_chain import GraphedChain
 
 
@@ -37,6 +38,7 @@ class StepChain:
     """
 
     _refs: Any  # to a template's operands, as bound
+    _arenas: Sequence[Arena] = ()  # with the operands that are not tensors yet
 
     def __init__(self, plans: Sequence[Plan], steps: int, *, order: str = "descending"):
         """See the class."""
@@ -65,11 +67,13 @@ class StepChain:
             self._core = _core.Chain(bound, self._steps, self._ascending)
 
     @classmethod
-    def _of_core(cls, core: Any, operands: dict[str, torch.Tensor], refs: Any) -> StepChain:
+    def _of_core(
+        cls, core: Any, operands: dict[str, torch.Tensor], refs: Any, arenas: Sequence[Arena]
+    ) -> StepChain:
         """A chain that a template has bound to operands (those of all plans), read as refs."""
         chain = cls.__new__(cls)
         chain._core, chain._steps, chain._ascending = core, core.steps(), core.ascending()
-        chain._operands, chain._refs = operands, refs
+        chain._operands, chain._refs, chain._arenas = operands, refs, arenas
         return chain
 
     @cached_property
@@ -77,7 +81,10 @@ class StepChain:
         """Of a chain from a template, whose plans are wrapped when somebody asks for them."""
         assert self._operands is not None
         self._require_unmoved()
-        return tuple(Plan._of_bound(b, self._operands) for b in self._core.bound_plans())
+        operands = dict(self._operands)
+        for arena in self._arenas:
+            operands |= arena.operands()
+        return tuple(Plan._of_bound(b, operands) for b in self._core.bound_plans())
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -117,7 +124,7 @@ class StepChain:
             for plan in self._plans:
                 plan.require_unmoved()
             return
-        moved = self._refs.moved(self._operands)
+        moved = self._refs.moved(self._operands, [arena.memory for arena in self._arenas])
         if moved is not None:
             raise moved_operand("chain", moved)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from sdm_runtime.arena import Arena
 from sdm_runtime.chain import StepChain
 from sdm_runtime.tensors import operand_refs
 
@@ -31,9 +33,11 @@ class ChainTemplate:
         operands = dict(operands)  # the chain's own
         return self.bind_read(operands, operand_refs(operands, "[chain] bind "))
 
-    def bind_read(self, operands: dict[str, torch.Tensor], refs: Any) -> StepChain:
+    def bind_read(
+        self, operands: dict[str, torch.Tensor], refs: Any, arenas: Sequence[Arena] = ()
+    ) -> StepChain:
         """The same for operands that :func:`~sdm_runtime.tensors.operand_refs` has read.
 
-        The chain keeps the dict, which must stay as it is.
+        The chain keeps the dict and the arenas, which must stay as they are.
         """
-        return StepChain._of_core(self._core.rebind(refs), operands, refs)
+        return StepChain._of_core(self._core.rebind(refs), operands, refs, arenas)

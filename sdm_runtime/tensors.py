@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -10,7 +11,10 @@ from sdm_runtime import _core
 from sdm_runtime.plan_format import Dtype
 from sdm_runtime.tensor_words import dtype_word, layout_word
 
-_DTYPES = {
+if TYPE_CHECKING:
+    from sdm_runtime.arena import Arena
+
+DTYPE_CODES = {
     torch.float32: Dtype.FLOAT32,
     torch.bfloat16: Dtype.BFLOAT16,
     torch.int32: Dtype.INT32,
@@ -21,7 +25,9 @@ _DTYPES = {
     torch.float16: Dtype.FLOAT16,
 }
 
-READER = _core.TensorReader(torch.strided, {dtype: int(code) for dtype, code in _DTYPES.items()})
+READER = _core.TensorReader(
+    torch.strided, {dtype: int(code) for dtype, code in DTYPE_CODES.items()}
+)
 _read = READER.read  # a reference, or None for a tensor that no kernel takes: _refuse says why
 
 
@@ -45,17 +51,22 @@ def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
     return ref
 
 
-def operand_refs(operands: dict[str, torch.Tensor], where: str = "") -> Any:
+def operand_refs(
+    operands: dict[str, torch.Tensor], where: str = "", arenas: Sequence[Arena] = ()
+) -> Any:
     """References to all of them by name, read at once. Raises as :func:`tensor_ref`.
 
     Args:
         operands: By name; the caller keeps the tensors alive.
         where: What messages put before a name: ``"[chain] bind "``.
+        arenas: More operands; each arena's memory is read as one tensor. The caller keeps it alive.
     """
-    refs = READER.read_all(operands)
+    refs = READER.read_all(operands, [(arena.memory, arena.layout.core) for arena in arenas])
     if refs is None:
         for name, tensor in operands.items():
             tensor_ref(where + name, tensor)
+        for arena in arenas:
+            tensor_ref(where + ", ".join(arena.layout.operands), arena.memory)
     return refs
 
 
@@ -63,8 +74,8 @@ def _refuse(name: str, tensor: torch.Tensor) -> NoReturn:
     """Raise what tensor_ref raises for a tensor that cannot be read."""
     if layout := layout_word(tensor):
         raise TypeError(f"{name}: expected a dense tensor, got {layout}")
-    if tensor.dtype not in _DTYPES:
-        names = ", ".join(map(dtype_word, _DTYPES))
+    if tensor.dtype not in DTYPE_CODES:
+        names = ", ".join(map(dtype_word, DTYPE_CODES))
         raise TypeError(f"{name}: expected one of {names}, got {tensor.dtype}")
     if not (tensor.is_cuda or tensor.is_cpu):
         raise ValueError(f"{name}: expected a tensor on cpu or cuda, got one on {tensor.device}")

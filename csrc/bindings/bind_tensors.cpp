@@ -50,11 +50,13 @@ void bind_tensors(py::module_& module) {
       .def("__str__", &TensorRef::describe);
   py::class_<Operands>(module, "Operands")
       .def("aligned", &Operands::aligned, py::arg("bytes"))
-      .def("moved", &Operands::moved, py::arg("tensors"));
+      .def("moved", &Operands::moved, py::arg("tensors"), py::arg("memories"));
+  py::class_<ArenaLayout>(module, "ArenaLayout")
+      .def(py::init<const py::list&, uint64_t>(), py::arg("parts"), py::arg("bytes"));
   py::class_<TensorReader>(module, "TensorReader")
       .def(py::init<py::object, py::dict>(), py::arg("strided"), py::arg("dtypes"))
       .def("read", &TensorReader::read)
-      .def("read_all", &TensorReader::read_all);
+      .def("read_all", &TensorReader::read_all, py::arg("tensors"), py::arg("arenas"));
   module.def("cuda_unavailable", &plancap::cuda_unavailable);
 }
 

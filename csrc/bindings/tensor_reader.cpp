@@ -68,6 +68,9 @@ void read_sizes(const py::object& tuple, int ndim, std::array<int64_t, kMaxDims>
   }
 }
 
+// Of a usual arena: room that is reserved, no limit.
+constexpr size_t kMostParts = 8;
+
 // Bytes from the first to the end of the last element.
 uint64_t extent_bytes(const TensorRef& tensor) {
   int64_t last = 0;
@@ -79,6 +82,27 @@ uint64_t extent_bytes(const TensorRef& tensor) {
 }
 
 }  // namespace
+
+ArenaLayout::ArenaLayout(const py::list& parts, uint64_t bytes) : bytes_(bytes) {
+  for (const py::handle given : parts) {
+    const auto [name, dtype, shape, first] =
+        given.cast<std::tuple<std::string, int, std::vector<int64_t>, uint64_t>>();
+    Part& part = parts_.emplace_back();
+    part.name = name;
+    part.first = first;
+    part.form.dtype = static_cast<Dtype>(dtype);
+    SDM_INTERNAL_CHECK(shape.size() <= kMaxDims, name, " has ", shape.size(), " dimensions");
+    part.form.ndim = static_cast<int>(shape.size());
+    int64_t stride = 1;
+    for (int i = part.form.ndim - 1; i >= 0; --i) {
+      part.form.shape[i] = shape[i];
+      part.form.strides[i] = stride;
+      stride *= shape[i];
+    }
+    SDM_INTERNAL_CHECK(first + part.form.bytes() <= bytes, name, " ends at byte ",
+                       first + part.form.bytes(), " of ", bytes);
+  }
+}
 
 const TensorRef* Operands::find(std::string_view name) const {
   for (const auto& [known, tensor] : list_) {
@@ -99,15 +123,22 @@ bool Operands::aligned(uint64_t bytes) const {
   });
 }
 
-std::optional<std::string> Operands::moved(const py::dict& tensors) const {
-  SDM_INTERNAL_CHECK(tensors.size() == list_.size(), tensors.size(), " tensors for ", list_.size(),
-                     " references");
+std::optional<std::string> Operands::moved(const py::dict& tensors,
+                                           const py::list& memories) const {
+  const size_t alone = arenas_.empty() ? list_.size() : arenas_.front().first;
+  SDM_INTERNAL_CHECK(tensors.size() == alone && memories.size() == arenas_.size(), tensors.size(),
+                     " tensors and ", memories.size(), " arenas for ", alone, " and ",
+                     arenas_.size());
   size_t index = 0;
   for (const auto& [name, tensor] : tensors) {
     const auto& [known, ref] = list_[index++];
     SDM_INTERNAL_CHECK(name.cast<std::string_view>() == known, "another order of the operands");
     const uintptr_t now = address(call(tensor, names().data_ptr));
     if (now != reinterpret_cast<uintptr_t>(ref.data)) return known;
+  }
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    const uintptr_t now = address(call(memories[i], names().data_ptr));
+    if (now != arenas_[i].begin) return list_[arenas_[i].first].first;
   }
   return {};
 }
@@ -162,13 +193,35 @@ bool TensorReader::read_into(py::handle tensor, TensorRef& ref) const {
   return true;
 }
 
-std::optional<Operands> TensorReader::read_all(const py::dict& tensors) const {
+// The memory is a tensor as any other; where it can be read, so can its parts.
+bool TensorReader::read_arena(py::handle memory, const ArenaLayout& layout,
+                              Operands& operands) const {
+  TensorRef whole;
+  if (!read_into(memory, whole)) return false;
+  SDM_INTERNAL_CHECK(whole.contiguous() && whole.bytes() == layout.bytes_, "an arena of ",
+                     layout.bytes_, " bytes in ", whole.describe());
+  operands.arenas_.push_back({reinterpret_cast<uintptr_t>(whole.data), operands.list_.size()});
+  for (const ArenaLayout::Part& part : layout.parts_) {
+    auto& [text, ref] = operands.list_.emplace_back(part.name, part.form);
+    ref.device = whole.device;
+    ref.data = static_cast<std::byte*>(whole.data) + part.first;
+  }
+  return true;
+}
+
+std::optional<Operands> TensorReader::read_all(const py::dict& tensors,
+                                               const py::list& arenas) const {
   std::optional<Operands> operands(std::in_place);
-  operands->list_.reserve(tensors.size());
+  operands->list_.reserve(tensors.size() + kMostParts * arenas.size());
   for (const auto& [name, tensor] : tensors) {
     auto& [text, ref] = operands->list_.emplace_back();
     text = name.cast<std::string_view>();
     if (!read_into(tensor, ref)) return {};
+  }
+  for (const py::handle arena : arenas) {
+    const py::handle memory = PyTuple_GET_ITEM(arena.ptr(), 0);
+    const py::handle layout = PyTuple_GET_ITEM(arena.ptr(), 1);
+    if (!read_arena(memory, layout.cast<const ArenaLayout&>(), *operands)) return {};
   }
   return operands;
 }

@@ -11,6 +11,24 @@
 
 namespace sdm::bindings {
 
+// Tensors in one allocation, each contiguous, of known forms.
+class ArenaLayout {
+ public:
+  // (name, the core's number of a dtype, shape, first byte) each.
+  ArenaLayout(const pybind11::list& parts, uint64_t bytes);
+
+ private:
+  friend class TensorReader;
+
+  struct Part {
+    std::string name;
+    uint64_t first;
+    TensorRef form;  // without an address and a device
+  };
+  std::vector<Part> parts_;
+  uint64_t bytes_;
+};
+
 // References by name, for kernels and chains that take many.
 class Operands {
  public:
@@ -23,15 +41,22 @@ class Operands {
   bool aligned(uint64_t bytes) const;
 
   // The name of the first tensor whose memory is elsewhere by now; none when all are in place.
-  // Tensors: those that the references were read from, as they were given.
-  std::optional<std::string> moved(const pybind11::dict& tensors) const;
+  // Tensors and the arenas' memories: those that the references were read from, as they were given.
+  std::optional<std::string> moved(const pybind11::dict& tensors,
+                                   const pybind11::list& memories) const;
 
  private:
   friend class TensorReader;
 
   const TensorRef* find(std::string_view name) const;
 
-  std::vector<plancap::NamedTensor> list_;
+  std::vector<plancap::NamedTensor> list_;  // tensors, then the parts of each arena
+
+  struct ArenaMemory {
+    uintptr_t begin;
+    size_t first;  // of its parts in the list
+  };
+  std::vector<ArenaMemory> arenas_;
 };
 
 class TensorReader {
@@ -43,11 +68,14 @@ class TensorReader {
   // values in memory as they are read, and its storage holds its elements.
   std::optional<TensorRef> read(pybind11::handle tensor) const;
 
-  // Of tensors by name; none unless each of them can be read.
-  std::optional<Operands> read_all(const pybind11::dict& tensors) const;
+  // Of tensors by name and of arenas (a memory and its layout each); none unless each tensor and
+  // each memory can be read.
+  std::optional<Operands> read_all(const pybind11::dict& tensors,
+                                   const pybind11::list& arenas) const;
 
  private:
   bool read_into(pybind11::handle tensor, TensorRef& ref) const;
+  bool read_arena(pybind11::handle memory, const ArenaLayout& layout, Operands& operands) const;
 
   pybind11::object strided_;
   pybind11::dict dtypes_;

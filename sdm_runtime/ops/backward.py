@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sdm_runtime.kernels import num_slices
 from sdm_runtime.ops import chain_run
 from sdm_runtime.ops.backward_terms import InputGradients, input_gradients
 from sdm_runtime.ops.bank_lease import BankLease
@@ -60,7 +59,7 @@ def run_backward(
         RuntimeError: The chain failed; the message says that the bank is half restored.
     """
     bank, geometry = lease.bank, call.geometry
-    operands = allocate_operands(bank, saved, call, num_slices(geometry.head_dim))
+    operands = allocate_operands(bank, saved, call)
     gy = grad_readings.view(geometry.streams, geometry.tokens, geometry.head_dim)
     fill_operands(operands, saved, gy, geometry)
 

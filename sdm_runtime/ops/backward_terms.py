@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from sdm_runtime.kernels import num_slices
 from sdm_runtime.ops.beside import Beside
 from sdm_runtime.ops.chain_operands import ChainOperands
 from sdm_runtime.ops.chunk_kernels import (
@@ -42,7 +43,7 @@ def input_gradients(
     dots = allocate_sums(operands, geometry)
     segments = list(geometry.segments(cuda=operands.bank.is_cuda))
     # Sums and tokens take memory's time, the cells of long rows the multipliers'.
-    with Beside(operands.bank.device, worthwhile=operands.dpd.shape[0] > 1) as side:
+    with Beside(operands.bank.device, worthwhile=num_slices(geometry.head_dim) > 1) as side:
         with side.stream():
             sum_planes(operands, geometry, dots)
             _token_gradients(operands, saved, geometry, out)
@@ -59,7 +60,7 @@ def _cell_gradients(
     # X^T d_delta = d_u and X u = delta turn the spec's dM into -tril(d_u delta^T, -1).
     where = geometry.chunk_range(segment)
     by_chunk = (geometry.chunks, geometry.chunk, -1)
-    delta, gy = saved.delta.view(by_chunk)[where], operands.gy.view(by_chunk)[where]
+    delta, gy = saved.delta.view(by_chunk)[where], operands.gy[where]
     return CellGradients(lower_products(operands.d_u[where], delta), lower_products(gy, delta))
 
 
@@ -73,9 +74,9 @@ def _weight_gradients(
     out: InputGradients,
 ) -> None:
     where = geometry.chunk_range(segment)
-    beta = operands.beta.view(geometry.chunks, geometry.chunk)[where]
+    beta = saved.records["beta"].view(geometry.chunks, geometry.chunk)[where]
     here = RowDots(*(x[where] for x in dots))
-    events = saved.records.events[where]
+    events = saved.records["events"][where]
     weight_gradients(events, geometry, segment, beta, *cells, here, out.weights)
 
 
@@ -84,5 +85,5 @@ def _token_gradients(
 ) -> None:
     # d_beta's two sums are <d_u, innovation>.
     innovation = saved.innovation.view(operands.d_u.shape)
-    whole = Segment(0, geometry.steps)
-    token_gradients(whole, operands.d_u, innovation, operands.beta, out.v, out.beta)
+    beta, whole = saved.records["beta"], Segment(0, geometry.steps)
+    token_gradients(whole, operands.d_u, innovation, beta, out.v, out.beta)

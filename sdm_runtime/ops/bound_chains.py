@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from sdm_runtime.arena import Arena
 from sdm_runtime.chain import StepChain
 from sdm_runtime.chain_template import ChainTemplate
 from sdm_runtime.tensors import operand_refs
@@ -18,7 +19,10 @@ _lock = threading.Lock()  # of whoever adds or removes one: calls run on many th
 
 
 def bound_chain(
-    kind: tuple[object, ...], operands: dict[str, Tensor], record: Callable[[], StepChain]
+    kind: tuple[object, ...],
+    operands: dict[str, Tensor],
+    record: Callable[[], StepChain],
+    arenas: Sequence[Arena] = (),
 ) -> StepChain:
     """The chain that ``record()`` gives for these operands, from an earlier one where there is one.
 
@@ -26,14 +30,15 @@ def bound_chain(
         kind: All that its plans hold but addresses, hashable.
         operands: Those of every plan, by name; the chain keeps the dict, which must stay as it is.
         record: Records the plans on these operands.
+        arenas: With more operands; the chain keeps them.
     """
-    refs = operand_refs(operands, "[chain] bind ")
+    refs = operand_refs(operands, "[chain] bind ", arenas)
     # A plan for aligned addresses takes others that are aligned; any other is of its own kind.
     if not refs.aligned(_ALIGNMENT):
         return record()
     template = _templates.get(kind)
     if template is not None:
-        return template.bind_read(operands, refs)
+        return template.bind_read(operands, refs, arenas)
     chain = record()
     _keep(kind, ChainTemplate(chain))
     return chain

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from sdm_runtime.arena import Arena, ArenaLayout, Part
 from sdm_runtime.host_memory import empty_rows_like
+from sdm_runtime.kernels import num_slices
 from sdm_runtime.ops.beside import Beside
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.chunk_matrices import lower_transposed_product
@@ -20,70 +23,61 @@ _LARGE_BYTES = 128 << 20
 
 
 class ChainOperands(NamedTuple):
-    """Names and shapes as in sdm_runtime.kernels; row dots have one plane per column slice."""
+    """Names and shapes as in sdm_runtime.kernels."""
 
     grad: Tensor  # [rows, hd], the bank's dtype or f32: the gradient of the bank, in place
     bank: Tensor
     delta: Tensor
-    pd: Tensor
-    slots: Tensor
-    d_dv: Tensor
-    dpd: Tensor
     d_u: Tensor
     x: Tensor
     snap: Tensor
     scales: Tensor | None
-    beta: Tensor
-    rec: Tensor
-    bpre: Tensor
-    out_eff: Tensor
-    out_g: Tensor
-    gy: Tensor
-    qrec: Tensor
-    dq: Tensor
-    cpe: Tensor | None  # f32 [N, C*W], staged: the factor of out_g's planes, if they are several
+    gy: Tensor  # [N, C, hd]
+    written: Arena  # by the chain before anything reads it: d_dv and the row dots
+    records: Arena  # the forward's: pd, slots, beta, rec, bpre and qrec
 
-    def of_chain(self) -> dict[str, Tensor]:
-        """Those of the chain's plans, by name."""
-        operands = dict(zip(_OF_CHAIN, self, strict=False))
-        return {name: x for name, x in operands.items() if x is not None}
+    def tensors(self) -> dict[str, Tensor]:
+        """Those that no arena holds, by the names of the chain's plans."""
+        named = {"grad": self.grad, "bank": self.bank, "delta": self.delta, "d_u": self.d_u}
+        named |= {"x": self.x, "snap": self.snap, "gy": self.gy}
+        if self.scales is not None:
+            named["scales"] = self.scales
+        return named
 
 
-_OF_CHAIN = ChainOperands._fields[:-1]  # all but cpe
+@lru_cache(maxsize=64)
+def written_layout(geometry: Geometry) -> ArenaLayout:
+    """What the chain writes for a whole call, beside grad; row dots have a plane a column slice.
+
+    d_dv leads: where it begins, the memory does.
+    """
+    count, slices, f32 = geometry.chunks, num_slices(geometry.head_dim), torch.float32
+    writes, reads = (slices, count * geometry.chunk_writes), (slices, count * geometry.chunk_reads)
+    parts = [
+        Part("d_dv", f32, (count * geometry.chunk, geometry.head_dim)),
+        Part("dpd", f32, writes),
+        Part("out_eff", f32, writes),
+        Part("out_g", f32, writes),
+        Part("dq", f32, reads),
+    ]
+    return ArenaLayout(parts, alignment=256)
 
 
-def allocate_operands(bank: Tensor, saved: Saved, call: Call, slices: int) -> ChainOperands:
+def allocate_operands(bank: Tensor, saved: Saved, call: Call) -> ChainOperands:
     """Buffers of the whole call; fill_operands writes what is neither saved nor an output."""
     geometry = call.geometry
-    count, n, m = geometry.chunks, geometry.chunk_writes, geometry.chunk_reads
-    rows, hd = count * geometry.chunk, geometry.head_dim
-
-    def new(*shape: int) -> Tensor:
-        return bank.new_empty(shape, dtype=torch.float32)
-
-    r = saved.records
-    grad_dtype = torch.float32 if call.grad_bank_fp32 else bank.dtype
+    rows, f32 = (geometry.chunks, geometry.chunk, geometry.head_dim), torch.float32
     return ChainOperands(
-        grad=empty_rows_like(bank, grad_dtype),
+        grad=empty_rows_like(bank, f32 if call.grad_bank_fp32 else bank.dtype),
         bank=bank,
         delta=saved.delta,
-        pd=r.pd,
-        slots=r.slots,
-        d_dv=new(rows, hd),
-        dpd=new(slices, count * n),
-        d_u=new(count, geometry.chunk, hd),
+        d_u=bank.new_empty(rows, dtype=f32),
         x=saved.x,
         snap=saved.snapshot,
         scales=saved.scales,
-        beta=r.beta,
-        rec=r.rec,
-        bpre=r.bpre,
-        out_eff=new(slices, count * n),
-        out_g=new(slices, count * n),
-        gy=new(rows, hd),
-        qrec=r.qrec,
-        dq=new(slices, count * m),
-        cpe=r.cpe,
+        gy=bank.new_empty(rows, dtype=f32),
+        written=written_layout(geometry).allocate(bank.device),
+        records=saved.records,
     )
 
 
@@ -91,7 +85,7 @@ def fill_operands(
     operands: ChainOperands, saved: Saved, grad_readings: Tensor, geometry: Geometry
 ) -> None:
     """Clear grad, stage gy and write d_u = QX^T gy; grad_readings is [P, T, hd]."""
-    gy = operands.gy.view(geometry.chunks, geometry.chunk, -1)
+    gy = operands.gy
     with Beside(gy.device, worthwhile=operands.grad.nbytes >= _LARGE_BYTES) as side:
         with side.stream():
             operands.grad.zero_()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from sdm_runtime.arena import Arena, ArenaLayout, Part
 from sdm_runtime.kernels import num_slices
 from sdm_runtime.ops.geometry import Geometry, Segment
 
@@ -27,25 +29,29 @@ class ChainRecords(NamedTuple):
     cpe: Tensor | None  # f32 [N, n], staged: the factor of several planes; one plane needs none
 
 
-def allocate_records(bank: Tensor, geometry: Geometry) -> ChainRecords:
-    """Room for the records of a whole call on the bank's device."""
+@lru_cache(maxsize=64)
+def records_layout(geometry: Geometry) -> ArenaLayout:
+    """The records of a whole call, by their names above; those in pieces of 16 bytes lead."""
     count, n, m = geometry.chunks, geometry.chunk_writes, geometry.chunk_reads
-    rows = count * geometry.chunk
+    rows, f32, i32 = count * geometry.chunk, torch.float32, torch.int32
+    parts = [
+        Part("events", torch.float64, (count, n + m, 2), operand=False),
+        Part("rec", i32, (count, n, 4)),
+        Part("qrec", i32, (count, m, 4)),
+        Part("pd", f32, (rows, geometry.writes)),
+        Part("slots", i32, (rows, geometry.writes)),
+        Part("beta", f32, (rows,)),
+        Part("bpre", i32, (count, -(-n // 32) + 1)),
+    ]
+    if num_slices(geometry.head_dim) > 1:
+        parts.append(Part("cpe", f32, (count, n), operand=False))
+    return ArenaLayout(parts, alignment=16)  # as much as a plan may ask for
 
-    def new(*shape: int, dtype: torch.dtype) -> Tensor:
-        return bank.new_empty(shape, dtype=dtype)
 
-    f32, i32 = torch.float32, torch.int32
-    return ChainRecords(
-        events=new(count, n + m, 2, dtype=torch.float64),
-        beta=new(rows, dtype=f32),
-        pd=new(rows, geometry.writes, dtype=f32),
-        slots=new(rows, geometry.writes, dtype=i32),
-        rec=new(count, n, 4, dtype=i32),
-        bpre=new(count, -(-n // 32) + 1, dtype=i32),
-        qrec=new(count, m, 4, dtype=i32),
-        cpe=new(count, n, dtype=f32) if num_slices(geometry.head_dim) > 1 else None,
-    )
+def records_of(arena: Arena) -> ChainRecords:
+    """All of them, as tensors."""
+    parts: dict[str, Any] = {name: arena.get(name) for name in ChainRecords._fields}
+    return ChainRecords(**parts)
 
 
 def segment_records(records: ChainRecords, geometry: Geometry, segment: Segment) -> ChainRecords:

@@ -52,8 +52,9 @@ def build_chain(operands: ChainOperands, call: Call) -> ChainRun:
     choice = choose_gemm(operands, call.geometry, call.gemm)
     chain = bound_chain(
         ("backward", call, bank.dtype, bank.device, choice.name, pdl),
-        operands.of_chain(),
+        operands.tensors(),
         lambda: _record_plans(operands, call, choice.name, pdl),
+        (operands.written, operands.records),
     )
     plan_us = (perf_counter_ns() - begin) / 1e3 - choice.probe_us
     return ChainRun(chain, call, choice, pdl, plan_us)
@@ -61,14 +62,15 @@ def build_chain(operands: ChainOperands, call: Call) -> ChainRun:
 
 def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> StepChain:
     o, geometry = operands, call.geometry
+    written, records = o.written, o.records
     steps, streams, chunk = geometry.steps, geometry.streams, geometry.chunk
     gwr = kernels.plan_gx_gwr(
         o.grad,
         o.delta,
-        o.pd,
-        o.slots,
-        o.d_dv,
-        o.dpd,
+        records["pd"],
+        records["slots"],
+        written["d_dv"],
+        written["dpd"],
         steps=steps,
         num_parallel=streams,
         chunk_size=chunk,
@@ -81,16 +83,16 @@ def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> 
         o.bank,
         o.snap,
         o.d_u,
-        o.beta,
+        records["beta"],
         None,  # the words of the records alone: no launch reads them
-        o.rec,
-        o.out_eff,
-        o.out_g,
+        records["rec"],
+        written["out_eff"],
+        written["out_g"],
         steps=steps,
         num_parallel=streams,
         chunk_size=chunk,
         num_writes=geometry.writes,
-        bpre=o.bpre,
+        bpre=records["bpre"],
         scales=o.scales,
         pdl=pdl,
     )
@@ -98,8 +100,8 @@ def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> 
         o.grad,
         o.bank,
         o.gy,
-        o.qrec,
-        o.dq,
+        records["qrec"],
+        written["dq"],
         steps=steps,
         num_parallel=streams,
         chunk_size=chunk,

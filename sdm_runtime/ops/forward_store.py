@@ -7,7 +7,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.chain_records import ChainRecords, allocate_records, segment_records
+from sdm_runtime.arena import Arena
+from sdm_runtime.ops.chain_records import (
+    ChainRecords,
+    records_layout,
+    records_of,
+    segment_records,
+)
 from sdm_runtime.ops.geometry import Geometry, Segment
 from sdm_runtime.ops.products import add_product
 from sdm_runtime.ops.quant import SnapshotFormat, encode
@@ -23,7 +29,7 @@ class Saved(NamedTuple):
     qx: Tensor  # [N, C, C] f32
     snapshot: Tensor  # [N*n, columns], the written groups' rows before their step, densely numbered
     scales: Tensor | None  # [N*n] f32, quantized rows only
-    records: ChainRecords
+    records: Arena  # ChainRecords
 
 
 class SegmentBuffers(NamedTuple):
@@ -100,7 +106,8 @@ class KeepStore:
         self._innovation = torch.empty_like(self._delta)
         self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
         self._qx = torch.empty_like(self._x)
-        self._records = allocate_records(bank, geometry)
+        self._arena = records_layout(geometry).allocate(bank.device)
+        self._records = records_of(self._arena)
         rows = count * geometry.chunk_writes
         self._snapshot = bank.new_empty((rows, form.columns), dtype=form.dtype)
         self._scales = bank.new_empty(rows, dtype=f32) if form.scaled else None
@@ -154,5 +161,5 @@ class KeepStore:
             qx=self._qx,
             snapshot=self._snapshot,
             scales=self._scales,
-            records=self._records,
+            records=self._arena,
         )

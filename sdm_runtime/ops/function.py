@@ -61,7 +61,7 @@ class WriteRead(torch.autograd.Function):
         """Restore the bank; the gradients of memory, k_val, v, beta, g and q_val."""
         lease, call = ctx.lease, ctx.call
         lease.require_advanced()
-        saved = put_together(ctx.saved_tensors, ctx.saved_forms)
+        saved = put_together(ctx.saved_tensors, ctx.saved_forms, call.geometry)
         # Unpacking may have run a checkpoint's forward again, on this very bank if it is shared.
         lease.require_advanced()
         with without_autocast(lease.bank.device.type):

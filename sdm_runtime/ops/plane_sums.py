@@ -14,16 +14,16 @@ from sdm_runtime.ops.geometry import Geometry
 
 def allocate_sums(operands: ChainOperands, geometry: Geometry) -> RowDots:
     """Room for the sums; a single plane is its own, and finished as it is."""
-    o = operands
-    planes = [x[0] for x in (o.dpd, o.out_eff, o.out_g, o.dq)]
-    sums = planes if o.dpd.shape[0] == 1 else [torch.empty_like(x) for x in planes]
+    planes = [operands.written[name] for name in ("dpd", "out_eff", "out_g", "dq")]
+    one = planes[0].shape[0] == 1
+    sums = planes if one else [torch.empty_like(x[0]) for x in planes]
     return RowDots(*(x.view(geometry.chunks, -1) for x in sums))
 
 
 def sum_planes(operands: ChainOperands, geometry: Geometry, sums: RowDots) -> None:
     """Add the planes in slice order, if there are several."""
-    o = operands
-    if o.dpd.shape[0] == 1:
+    written, records = operands.written, operands.records
+    if written["dpd"].shape[0] == 1:
         return
     reduce = partial(
         kernels.plane_reduce,
@@ -31,8 +31,8 @@ def sum_planes(operands: ChainOperands, geometry: Geometry, sums: RowDots) -> No
         num_parallel=geometry.streams,
         chunk_size=geometry.chunk,
     )
-    reduce(o.dpd, sums.dpd)
-    reduce(o.out_eff, sums.dkeff, factor=o.beta, negate=True, group=geometry.writes)
-    assert o.cpe is not None  # the forward keeps it where there are several planes
-    reduce(o.out_g, sums.d_total, factor=o.cpe)
-    reduce(o.dq, sums.dqeff)
+    reduce(written["dpd"], sums.dpd)
+    beta, cpe = records["beta"], records["cpe"]
+    reduce(written["out_eff"], sums.dkeff, factor=beta, negate=True, group=geometry.writes)
+    reduce(written["out_g"], sums.d_total, factor=cpe)
+    reduce(written["dq"], sums.dqeff)

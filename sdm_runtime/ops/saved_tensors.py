@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.chain_records import ChainRecords
+from sdm_runtime.arena import Arena
+from sdm_runtime.ops.chain_records import records_layout
 from sdm_runtime.ops.forward_store import Saved
+from sdm_runtime.ops.geometry import Geometry
 from sdm_runtime.tensor_words import dtype_word
-
-_NAMES = (*Saved._fields[:-1], *ChainRecords._fields)
 
 
 class Form(NamedTuple):
@@ -30,11 +30,10 @@ class Form(NamedTuple):
 def take_apart(saved: Saved) -> tuple[Tensor | None, ...]:
     """The tensors one after another.
 
-    The events travel as int64: their words are no numbers, and a hook that rounds floating tensors
-    must leave them alone.
+    The records travel as the int64 of their arena: most are no numbers, and a hook that rounds
+    floating tensors must leave them alone.
     """
-    events = saved.records.events.view(torch.int64)
-    return (*saved[:-1], events, *saved.records[1:])
+    return (*saved[:-1], saved.records.memory)
 
 
 def forms_of_saved(tensors: Sequence[Tensor | None]) -> tuple[Form | None, ...]:
@@ -42,14 +41,16 @@ def forms_of_saved(tensors: Sequence[Tensor | None]) -> tuple[Form | None, ...]:
     return tuple(None if x is None else _form(x) for x in tensors)
 
 
-def put_together(tensors: Sequence[Tensor | None], forms: Sequence[Form | None]) -> Saved:
+def put_together(
+    tensors: Sequence[Tensor | None], forms: Sequence[Form | None], geometry: Geometry
+) -> Saved:
     """What take_apart took apart, of any strides.
 
     Raises:
         TypeError: A hook has changed a dtype.
         ValueError: A hook has changed a shape or a device.
     """
-    for name, x, form in zip(_NAMES, tensors, forms, strict=True):
+    for name, x, form in zip(Saved._fields, tensors, forms, strict=True):
         if x is None or form is None:
             continue
         shape, dtype, device = form
@@ -62,8 +63,8 @@ def put_together(tensors: Sequence[Tensor | None], forms: Sequence[Form | None])
         )
     # The kernels take each of them in one piece.
     whole: list[Any] = [None if x is None else x.contiguous() for x in tensors]
-    delta, innovation, x, qx, snapshot, scales, events, *others = whole
-    records = ChainRecords(events.view(torch.float64), *others)
+    delta, innovation, x, qx, snapshot, scales, memory = whole
+    records = Arena(records_layout(geometry), memory)
     return Saved(delta, innovation, x, qx, snapshot, scales, records)
 
 

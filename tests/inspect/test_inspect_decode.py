@@ -18,7 +18,7 @@ from sdm_runtime.inspect.spans import file_spans
 from sdm_runtime.inspect.words import DTYPE_BYTES, type_text
 from sdm_runtime.plan_format import Backend, Dtype
 from sdm_runtime.plan_records import word
-from sdm_runtime.tensors import _DTYPES
+from sdm_runtime.tensors import DTYPE_CODES
 
 
 def test_a_model_says_what_the_plan_object_says(tmp_path):
@@ -72,7 +72,9 @@ def test_regions_follow_the_steps():
 
 
 def test_dtype_sizes_are_torch_s():
-    assert {dtype: torch_dtype.itemsize for torch_dtype, dtype in _DTYPES.items()} == DTYPE_BYTES
+    assert {
+        dtype: torch_dtype.itemsize for torch_dtype, dtype in DTYPE_CODES.items()
+    } == DTYPE_BYTES
     assert set(DTYPE_BYTES) == set(Dtype)
 
 

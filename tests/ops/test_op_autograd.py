@@ -309,6 +309,16 @@ def test_what_is_saved_for_an_entry(hd):
     assert rest == tokens * (4 + (40 + staged_factor) * case.W + 32 * case.R) + blocks
 
 
+@pytest.mark.parametrize("hd", [16, 256])
+def test_gradients_hold_no_other_memory(hd):
+    case = CASE.but(hd=hd)
+    inputs = _leaves(case)
+    call(case, inputs).backward(make_grad(case))
+    for name in DIFFERENTIABLE:
+        grad = inputs[name].grad
+        assert grad.untyped_storage().nbytes() == grad.nbytes, name
+
+
 class _FailingChain:
     def __init__(self, chain, bank):
         self._bank = bank

@@ -164,7 +164,7 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
     with torch.no_grad():
         _, saved = run_forward(memory, inputs, call_, keep=True)
         launches.clear()
-        operands = chain_operands.allocate_operands(memory, saved, call_, 2)
+        operands = chain_operands.allocate_operands(memory, saved, call_)
         out = backward.allocate_gradients(backward.forms_of(inputs), geometry, memory.device)
         planes = lambda *_: launches.append("sum_planes")  # noqa: E731
         monkeypatch.setattr(backward_terms, "sum_planes", planes)
