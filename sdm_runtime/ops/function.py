@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -15,6 +17,19 @@ from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.saved_tensors import forms_of_saved, put_together, take_apart
 from sdm_runtime.ops.staging import Inputs
+
+Backward = Callable[[Any, Tensor], tuple[Tensor | None, ...]]
+
+
+def _once_differentiable(backward: Backward) -> Backward:
+    """torch's decorator; where grad mode is off, as it usually is, it would only cost time."""
+    guarded = once_differentiable(backward)
+
+    @wraps(backward)
+    def chosen(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return (guarded if torch.is_grad_enabled() else backward)(ctx, grad)
+
+    return chosen
 
 
 class WriteRead(torch.autograd.Function):
@@ -56,7 +71,7 @@ class WriteRead(torch.autograd.Function):
         return readings
 
     @staticmethod
-    @once_differentiable
+    @_once_differentiable
     def backward(ctx: Any, grad_readings: Tensor) -> tuple[Tensor | None, ...]:
         """Restore the bank; the gradients of memory, k_val, v, beta, g and q_val."""
         lease, call = ctx.lease, ctx.call
