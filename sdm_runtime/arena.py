@@ -52,9 +52,9 @@ class ArenaLayout:
         """A part and its first byte; None for a name that is not there."""
         return self._places.get(name)
 
-    def allocate(self, device: torch.device) -> Arena:
-        """Room for all of them, not initialized."""
-        return Arena(self, torch.empty(self.words, dtype=_WORD, device=device))
+    def allocate(self, beside: Tensor) -> Arena:
+        """Room for all of them on a tensor's device, not initialized."""
+        return Arena(self, beside.new_empty(self.words, dtype=_WORD))
 
 
 class Arena:

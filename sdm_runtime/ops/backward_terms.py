@@ -59,8 +59,7 @@ def _cell_gradients(
 ) -> CellGradients:
     # X^T d_delta = d_u and X u = delta turn the spec's dM into -tril(d_u delta^T, -1).
     where = geometry.chunk_range(segment)
-    by_chunk = (geometry.chunks, geometry.chunk, -1)
-    delta, gy = saved.delta.view(by_chunk)[where], operands.gy[where]
+    delta, gy = saved.delta[where], operands.gy[where]
     return CellGradients(lower_products(operands.d_u[where], delta), lower_products(gy, delta))
 
 
@@ -84,6 +83,5 @@ def _token_gradients(
     operands: ChainOperands, saved: Saved, geometry: Geometry, out: InputGradients
 ) -> None:
     # d_beta's two sums are <d_u, innovation>.
-    innovation = saved.innovation.view(operands.d_u.shape)
     beta, whole = saved.records["beta"], Segment(0, geometry.steps)
-    token_gradients(whole, operands.d_u, innovation, beta, out.v, out.beta)
+    token_gradients(whole, operands.d_u, saved.innovation, beta, out.v, out.beta)

@@ -28,33 +28,30 @@ class ChainOperands(NamedTuple):
     grad: Tensor  # [rows, hd], the bank's dtype or f32: the gradient of the bank, in place
     bank: Tensor
     delta: Tensor
+    d_dv: Tensor  # [N, C, hd], as d_u and gy
     d_u: Tensor
     x: Tensor
     snap: Tensor
     scales: Tensor | None
-    gy: Tensor  # [N, C, hd]
-    written: Arena  # by the chain before anything reads it: d_dv and the row dots
+    gy: Tensor
+    dots: Arena  # dpd, out_eff, out_g and dq
     records: Arena  # the forward's: pd, slots, beta, rec, bpre and qrec
 
     def tensors(self) -> dict[str, Tensor]:
         """Those that no arena holds, by the names of the chain's plans."""
-        named = {"grad": self.grad, "bank": self.bank, "delta": self.delta, "d_u": self.d_u}
-        named |= {"x": self.x, "snap": self.snap, "gy": self.gy}
+        named = {"grad": self.grad, "bank": self.bank, "delta": self.delta, "d_dv": self.d_dv}
+        named |= {"d_u": self.d_u, "x": self.x, "snap": self.snap, "gy": self.gy}
         if self.scales is not None:
             named["scales"] = self.scales
         return named
 
 
 @lru_cache(maxsize=64)
-def written_layout(geometry: Geometry) -> ArenaLayout:
-    """What the chain writes for a whole call, beside grad; row dots have a plane a column slice.
-
-    d_dv leads: where it begins, the memory does.
-    """
-    count, slices, f32 = geometry.chunks, num_slices(geometry.head_dim), torch.float32
+def dots_layout(geometry: Geometry) -> ArenaLayout:
+    """The row dots of a whole call, with a plane for each column slice."""
+    slices, count, f32 = num_slices(geometry.head_dim), geometry.chunks, torch.float32
     writes, reads = (slices, count * geometry.chunk_writes), (slices, count * geometry.chunk_reads)
     parts = [
-        Part("d_dv", f32, (count * geometry.chunk, geometry.head_dim)),
         Part("dpd", f32, writes),
         Part("out_eff", f32, writes),
         Part("out_g", f32, writes),
@@ -65,18 +62,17 @@ def written_layout(geometry: Geometry) -> ArenaLayout:
 
 def allocate_operands(bank: Tensor, saved: Saved, call: Call) -> ChainOperands:
     """Buffers of the whole call; fill_operands writes what is neither saved nor an output."""
-    geometry = call.geometry
-    rows, f32 = (geometry.chunks, geometry.chunk, geometry.head_dim), torch.float32
     return ChainOperands(
-        grad=empty_rows_like(bank, f32 if call.grad_bank_fp32 else bank.dtype),
+        grad=empty_rows_like(bank, torch.float32 if call.grad_bank_fp32 else bank.dtype),
         bank=bank,
         delta=saved.delta,
-        d_u=bank.new_empty(rows, dtype=f32),
+        d_dv=torch.empty_like(saved.delta),
+        d_u=torch.empty_like(saved.delta),
         x=saved.x,
         snap=saved.snapshot,
         scales=saved.scales,
-        gy=bank.new_empty(rows, dtype=f32),
-        written=written_layout(geometry).allocate(bank.device),
+        gy=torch.empty_like(saved.delta),
+        dots=dots_layout(call.geometry).allocate(bank),
         records=saved.records,
     )
 

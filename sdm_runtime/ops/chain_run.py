@@ -54,7 +54,7 @@ def build_chain(operands: ChainOperands, call: Call) -> ChainRun:
         ("backward", call, bank.dtype, bank.device, choice.name, pdl),
         operands.tensors(),
         lambda: _record_plans(operands, call, choice.name, pdl),
-        (operands.written, operands.records),
+        (operands.dots, operands.records),
     )
     plan_us = (perf_counter_ns() - begin) / 1e3 - choice.probe_us
     return ChainRun(chain, call, choice, pdl, plan_us)
@@ -62,15 +62,15 @@ def build_chain(operands: ChainOperands, call: Call) -> ChainRun:
 
 def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> StepChain:
     o, geometry = operands, call.geometry
-    written, records = o.written, o.records
+    dots, records = o.dots, o.records
     steps, streams, chunk = geometry.steps, geometry.streams, geometry.chunk
     gwr = kernels.plan_gx_gwr(
         o.grad,
         o.delta,
         records["pd"],
         records["slots"],
-        written["d_dv"],
-        written["dpd"],
+        o.d_dv,
+        dots["dpd"],
         steps=steps,
         num_parallel=streams,
         chunk_size=chunk,
@@ -86,8 +86,8 @@ def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> 
         records["beta"],
         None,  # the words of the records alone: no launch reads them
         records["rec"],
-        written["out_eff"],
-        written["out_g"],
+        dots["out_eff"],
+        dots["out_g"],
         steps=steps,
         num_parallel=streams,
         chunk_size=chunk,
@@ -101,7 +101,7 @@ def _record_plans(operands: ChainOperands, call: Call, gemm: str, pdl: bool) -> 
         o.bank,
         o.gy,
         records["qrec"],
-        written["dq"],
+        dots["dq"],
         steps=steps,
         num_parallel=streams,
         chunk_size=chunk,

@@ -23,8 +23,8 @@ from sdm_runtime.ops.token_step import TokenStep
 class Saved(NamedTuple):
     """All that a backward needs besides the bank; N chunks, n = C*W writes each."""
 
-    delta: Tensor  # [N*C, hd] f32
-    innovation: Tensor  # [N*C, hd] f32: v minus the bank's answer at the token; delta = beta * it
+    delta: Tensor  # [N, C, hd] f32
+    innovation: Tensor  # [N, C, hd] f32: v minus the bank's answer at the token; delta = beta * it
     x: Tensor  # [N, C, C] f32
     qx: Tensor  # [N, C, C] f32
     snapshot: Tensor  # [N*n, columns], the written groups' rows before their step, densely numbered
@@ -106,7 +106,7 @@ class KeepStore:
         self._innovation = torch.empty_like(self._delta)
         self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
         self._qx = torch.empty_like(self._x)
-        self._arena = records_layout(geometry).allocate(bank.device)
+        self._arena = records_layout(geometry).allocate(bank)
         self._records = records_of(self._arena)
         rows = count * geometry.chunk_writes
         self._snapshot = bank.new_empty((rows, form.columns), dtype=form.dtype)
@@ -155,8 +155,8 @@ class KeepStore:
     def finish(self) -> Saved:
         """Everything a backward needs."""
         return Saved(
-            delta=self._delta.flatten(0, 1),
-            innovation=self._innovation.flatten(0, 1),
+            delta=self._delta,
+            innovation=self._innovation,
             x=self._x,
             qx=self._qx,
             snapshot=self._snapshot,

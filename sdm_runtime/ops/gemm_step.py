@@ -23,9 +23,8 @@ def plan_gemm(operands: ChainOperands, geometry: Geometry, name: str, *, pdl: bo
     """The plan of all steps; name is "gx_gemm" or "blas"."""
     o, steps, streams = operands, geometry.steps, geometry.streams
     if name == "blas":
-        return BlasGemmStep(o.d_u, o.x, o.written["d_dv"], steps=steps, num_parallel=streams)
-    d_dv = o.written["d_dv"]
-    return kernels.plan_gx_gemm(o.d_u, o.x, d_dv, steps=steps, num_parallel=streams, pdl=pdl)
+        return BlasGemmStep(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams)
+    return kernels.plan_gx_gemm(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams, pdl=pdl)
 
 
 def choose_gemm(operands: ChainOperands, geometry: Geometry, gemm: str) -> GemmChoice:
@@ -39,5 +38,5 @@ def choose_gemm(operands: ChainOperands, geometry: Geometry, gemm: str) -> GemmC
         return GemmChoice("gx_gemm", "the host chain has no BLAS step")
     from sdm_runtime import qualify
 
-    decision = qualify.decide_backward(o.d_u, o.x, o.written.memory, geometry.streams)
+    decision = qualify.decide_backward(o.d_u, o.x, o.d_dv, geometry.streams)
     return GemmChoice("gx_gemm" if decision.matches else "blas", *decision[1:])

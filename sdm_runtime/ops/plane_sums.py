@@ -14,7 +14,7 @@ from sdm_runtime.ops.geometry import Geometry
 
 def allocate_sums(operands: ChainOperands, geometry: Geometry) -> RowDots:
     """Room for the sums; a single plane is its own, and finished as it is."""
-    planes = [operands.written[name] for name in ("dpd", "out_eff", "out_g", "dq")]
+    planes = [operands.dots[name] for name in ("dpd", "out_eff", "out_g", "dq")]
     one = planes[0].shape[0] == 1
     sums = planes if one else [torch.empty_like(x[0]) for x in planes]
     return RowDots(*(x.view(geometry.chunks, -1) for x in sums))
@@ -22,8 +22,8 @@ def allocate_sums(operands: ChainOperands, geometry: Geometry) -> RowDots:
 
 def sum_planes(operands: ChainOperands, geometry: Geometry, sums: RowDots) -> None:
     """Add the planes in slice order, if there are several."""
-    written, records = operands.written, operands.records
-    if written["dpd"].shape[0] == 1:
+    dots, records = operands.dots, operands.records
+    if dots["dpd"].shape[0] == 1:
         return
     reduce = partial(
         kernels.plane_reduce,
@@ -31,8 +31,8 @@ def sum_planes(operands: ChainOperands, geometry: Geometry, sums: RowDots) -> No
         num_parallel=geometry.streams,
         chunk_size=geometry.chunk,
     )
-    reduce(written["dpd"], sums.dpd)
+    reduce(dots["dpd"], sums.dpd)
     beta, cpe = records["beta"], records["cpe"]
-    reduce(written["out_eff"], sums.dkeff, factor=beta, negate=True, group=geometry.writes)
-    reduce(written["out_g"], sums.d_total, factor=cpe)
-    reduce(written["dq"], sums.dqeff)
+    reduce(dots["out_eff"], sums.dkeff, factor=beta, negate=True, group=geometry.writes)
+    reduce(dots["out_g"], sums.d_total, factor=cpe)
+    reduce(dots["dq"], sums.dqeff)

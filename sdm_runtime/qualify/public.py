@@ -54,8 +54,7 @@ def decide_backward(d_u: Tensor, x: Tensor, d_dv: Tensor, num_parallel: int) -> 
     Args:
         d_u: float32 ``[N, C, hd]``, contiguous, on a CUDA device.
         x: float32 ``[N, C, C]``, contiguous, on that device.
-        d_dv: What begins where d_dv does, float32 ``[N*C, hd]``, contiguous, on that device:
-            only its address is asked for.
+        d_dv: float32 ``[N*C, hd]`` or ``[N, C, hd]``, contiguous, on that device.
         num_parallel: P, a divisor of N.
 
     Any other operands give a verdict that is not theirs; :func:`decide` refuses them.
