@@ -120,7 +120,8 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
 
 def capturing(device: torch.device) -> bool:
     """Whether torch's current stream of a CUDA device is being captured."""
-    if device.index == torch.cuda.current_device():
+    # As torch.cuda.current_device, which asks first whether CUDA is initialized: a backward waits.
+    if device.index == torch._C._cuda_getDevice():
         return torch.cuda.is_current_stream_capturing()
     with torch.cuda.device(device):
         return torch.cuda.is_current_stream_capturing()

@@ -15,7 +15,7 @@ from sdm_runtime import _core
 from sdm_runtime.blas_step import blas_handle
 from sdm_runtime.qualify.libraries import BlasPaths, KeyUnreadableError, blas_paths
 from sdm_runtime.qualify.native_state import NativeBlas, State, open_native
-from sdm_runtime.qualify.operand_shapes import Shape
+from sdm_runtime.qualify.operand_shapes import Shape, Sizes
 from sdm_runtime.qualify.settings import Values, relevant_environment, torch_settings
 
 Operands = tuple[Tensor, Tensor, Tensor]  # d_u, x, d_dv
@@ -68,13 +68,13 @@ def read_key(source: KeySource, operands: Operands, shape: Shape) -> Key:
         versions,
         source.environment(),
         shape,
-        step_residues(operands, shape.sizes.streams),
+        step_residues(operands, shape.sizes),
         source.settings(),
         source.handle_state(handle),
     )
 
 
-def step_residues(operands: Operands, streams: int) -> tuple[Residues, ...]:
+def step_residues(operands: Operands, sizes: Sizes) -> tuple[Residues, ...]:
     """The distinct residues of the steps' addresses, sorted: the alignment classes.
 
     A step begins P chunks behind the one before; the operands are contiguous.
@@ -85,8 +85,9 @@ def step_residues(operands: Operands, streams: int) -> tuple[Residues, ...]:
         x.data_ptr() % ALIGNMENT,
         d_dv.data_ptr() % ALIGNMENT,
     )
-    rows = 4 * d_u.stride(0) * streams % ALIGNMENT
-    square = 4 * x.stride(0) * streams % ALIGNMENT
+    streams, chunk, head_dim = sizes
+    rows = 4 * streams * chunk * head_dim % ALIGNMENT
+    square = 4 * streams * chunk * chunk % ALIGNMENT
     if not (rows or square):
         return (first,)
     steps = min(d_u.shape[0] // streams, ALIGNMENT // 4)  # residues repeat after these

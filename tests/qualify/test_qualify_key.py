@@ -223,9 +223,9 @@ def test_residues_are_those_of_every_step(sizes, bases):
     every = {
         tuple(t[ti * streams].data_ptr() % 256 for t in tensors) for ti in reversed(range(steps))
     }
-    assert set(step_residues(tensors, streams)) == every
+    assert set(step_residues(tensors, Sizes(*sizes))) == every
     few = placed(Sizes(*sizes), bases, torch.device("cpu"), 1)
-    assert step_residues(few, streams) == (bases,)
+    assert step_residues(few, Sizes(*sizes)) == (bases,)
 
 
 def test_loading_a_library_is_noticed():
