@@ -1,12 +1,13 @@
 """Measures where bf16_linear's kernel beats F.linear on this GPU, and writes the decision rule.
 
-    python tools/tune_bf16_linear.py [--quick] [--output FILE] [--seconds S] [--inductor-seconds S]
+    python tools/tune_bf16_linear.py [--quick] [--inductor] [--output FILE] [--seconds S]
 
 Every call goes through the launcher that the operation uses, in captured CUDA graphs over cold
 weights. All tactics that may serve a shape are screened; then the best of them and F.linear are
-replayed in turn, round after round, in each setting of sdm_runtime/linear/rule_format.py. Prints
-what changes against the file, the table of the specified shapes, and their targets. The data of
-other kinds of device stays; this kind's comes from this run alone.
+replayed in turn, round after round, in each setting of sdm_runtime/linear/rule_format.py; with
+--inductor, what Inductor's max-autotune makes of F.linear takes its turns at the specified shapes.
+Prints what changes against the file, the table of the specified shapes, and their targets. The data
+of other kinds of device stays; this kind's comes from this run alone.
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ import time
 from pathlib import Path
 
 import torch
-from bf16_linear_tuning.choice import device_entry, rule_text
-from bf16_linear_tuning.inductor import time_inductor
-from bf16_linear_tuning.measure import measure
+from bf16_linear_tuning.choice import MINIMUM_GAIN, device_entry, rule_text
+from bf16_linear_tuning.inductor import compile_ahead, compiled_linear
+from bf16_linear_tuning.measure import Measured, measure
 from bf16_linear_tuning.report import changes, table, targets
 from bf16_linear_tuning.timing import Shape, make_pool
 
 from sdm_runtime.linear import rule
 from sdm_runtime.linear.launch import device_kind
-from sdm_runtime.linear.rule_format import Point
 from sdm_runtime.runtime import backends
 
 RULE_FILE = Path(rule.__file__).with_name("rule_data.json")
@@ -59,16 +59,31 @@ def shapes(quick: bool) -> list[Shape]:
     return list(dict.fromkeys(specified + lattice))
 
 
+def is_specified(shape: Shape) -> bool:
+    """Whether a target is about it."""
+    return shape[1:] in SPECIFIED and shape[0] in SPECIFIED_TOKENS
+
+
 def measure_all(
-    pool: torch.Tensor, wanted: list[Shape], sm_count: int, rounds: int, seconds: float
-) -> tuple[list[Point], list[Shape]]:
-    """The points, and the shapes for which the time did not suffice."""
-    begun, points = time.monotonic(), []
+    pool: torch.Tensor,
+    wanted: list[Shape],
+    sm_count: int,
+    rounds: int,
+    seconds: float,
+    *,
+    inductor: bool,
+) -> tuple[list[Measured], list[Shape]]:
+    """The shapes' measurements, and the shapes for which the time did not suffice.
+
+    With ``inductor``, the specified ones have Inductor's time.
+    """
+    begun, measured = time.monotonic(), []
     for done, shape in enumerate(wanted):
         if time.monotonic() - begun > seconds:
-            return points, wanted[done:]
-        points += measure(pool, shape, sm_count, rounds)
-    return points, []
+            return measured, wanted[done:]
+        other = compiled_linear() if inductor and is_specified(shape) else None
+        measured.append(measure(pool, shape, sm_count, rounds, other))
+    return measured, []
 
 
 def measurement(rounds: int, seconds: float) -> dict[str, object]:
@@ -89,11 +104,18 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="the specified shapes, fewer rounds, no Inductor; writes only with --output",
+        help="the specified shapes and fewer rounds; writes only with --output",
+    )
+    parser.add_argument(
+        "--inductor", action="store_true", help="time Inductor too (several minutes)"
     )
     parser.add_argument("--output", type=Path, help="default: the package's rule_data.json")
-    parser.add_argument("--seconds", type=float, default=60, help="limit of the rule's measurement")
-    parser.add_argument("--inductor-seconds", type=float, default=20, help="0: no Inductor")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=600,
+        help="limit of the measurement, without what Inductor compiles ahead (default: 600)",
+    )
     return parser.parse_args()
 
 
@@ -106,13 +128,18 @@ def main() -> None:
         sys.exit(f"the kernel needs compute capability 9.0, the device has {kind[0]}.{kind[1]}")
 
     # Measure.
-    begun = time.monotonic()
     rounds = 5 if arguments.quick else 9
-    pool, wanted = make_pool(), shapes(arguments.quick)
-    points, left = measure_all(pool, wanted, kind[2], rounds, arguments.seconds)
+    wanted = shapes(arguments.quick)
+    if arguments.inductor:
+        compile_ahead(filter(is_specified, wanted))
+    begun = time.monotonic()
+    measured, left = measure_all(
+        make_pool(), wanted, kind[2], rounds, arguments.seconds, inductor=arguments.inductor
+    )
     seconds = time.monotonic() - begun
-    if not points:
+    if not measured:
         sys.exit(f"nothing was measured within {arguments.seconds} s")
+    points = [point for one in measured for point in one.points]
 
     # Write.
     data = json.loads(RULE_FILE.read_text())
@@ -131,14 +158,14 @@ def main() -> None:
     )
     print(f" {seconds:.1f} s; {len(left)} shapes left out{': ' if left else ''}", *left)
     print(*changes(before, after) or ["the rule serves every measured point as before"], sep="\n")
-    specified = [s for s in wanted if s[1:] in SPECIFIED and s[0] in SPECIFIED_TOKENS]
-    print(table(points, specified, {}), flush=True)
-    print(*targets([p for p in points if p.shape in specified]), sep="\n", flush=True)
-    if arguments.inductor_seconds > 0 and not arguments.quick:
-        some = [(m, n, k) for m in (64, 8) for n, k in SPECIFIED]  # the likeliest misses first
-        times, problem = time_inductor(pool, some, rounds, arguments.inductor_seconds)
-        print(f"Inductor, max-autotune: {problem or 'all timed'}")
-        print(table(points, times, times))
+    specified = [one for one in measured if is_specified(one.fastest_chain.shape)]
+    print(table(specified, MINIMUM_GAIN))
+    clocks = [one.clock_mhz for one in measured]
+    print(f"SM clock meanwhile: {min(clocks):.0f} to {max(clocks):.0f} MHz")
+    print("Targets in a chain, by the fastest tactics:")
+    print(*targets(one.fastest_chain for one in specified), sep="\n")
+    print("by the tactics that come closest to the rule's gain in every setting:")
+    print(*targets(point for one in specified for point in one.points), sep="\n")
 
 
 if __name__ == "__main__":

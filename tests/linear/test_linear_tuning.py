@@ -74,15 +74,18 @@ class FakeCalls:
     def chain(self, call):
         return call
 
+    def clock(self):
+        return lambda: 1 / 1800
+
     def behind_others(self, call):
         return (lambda: 3.0) if call is None else (lambda: 3.0 + call() + 1)
 
 
 def test_measure_takes_the_other_kernels_time_off(monkeypatch):
     monkeypatch.setattr(measure, "Calls", FakeCalls)
-    monkeypatch.setattr(measure, "screen", lambda graph: graph())
     monkeypatch.setattr(measure, "alternate", lambda graphs, n: [[g()] * n for g in graphs])
-    plain, static = measure.measure(None, (8, 1024, 2048), 132, 3)
+    measured = measure.measure(None, (8, 1024, 2048), 132, 3)
+    plain, static = measured.points
     assert (plain.route, plain.tactic, plain.splits) == ("plain", ENTRIES[0], 1)
     assert (plain.library_us, plain.kernel_us) == ({"chain": 20.0}, {"chain": 10.0})
     assert static.route == "static_weights"
@@ -90,6 +93,40 @@ def test_measure_takes_the_other_kernels_time_off(monkeypatch):
     assert static.kernel_us == {"chain": 6.0, "behind_others": 7.0}
     assert static.gain == 3.0
     assert static.spread == 0.0
+    assert measured.fastest_chain == static
+    assert measured.inductor_us is None
+    assert measured.clock_mhz == pytest.approx(1800)
+
+
+def test_the_chains_fastest_may_be_another_than_the_rules(monkeypatch):
+    """The first tactic, fastest in a chain, loses 13 us behind others."""
+    monkeypatch.setattr(measure, "Calls", FakeCalls)
+    slow_behind = {9.0 + 1: 23.0}  # 3 us before it, 6 of its own, 1 as for all, and 13
+    monkeypatch.setattr(
+        measure,
+        "alternate",
+        lambda graphs, n: [[slow_behind.get(g(), g())] * n for g in graphs],
+    )
+    measured = measure.measure(None, (8, 1024, 2048), 132, 3)
+    rule = measured.points[1]
+    assert rule.kernel_us == {"chain": 7.0, "behind_others": 8.0}
+    assert measured.fastest_chain.kernel_us == {"chain": 6.0, "behind_others": 20.0}
+
+
+def test_inductor_takes_its_turns(monkeypatch):
+    class Calls(FakeCalls):
+        def function(self, linear):
+            return linear if linear is compiled else super().function(linear)
+
+    def compiled():
+        return 12.5
+
+    monkeypatch.setattr(measure, "Calls", Calls)
+    monkeypatch.setattr(measure, "alternate", lambda graphs, n: [[g()] * n for g in graphs])
+    with_inductor = measure.measure(None, (8, 1024, 2048), 132, 3, compiled)
+    without = measure.measure(None, (8, 1024, 2048), 132, 3)
+    assert with_inductor.inductor_us == 12.5
+    assert with_inductor.points == without.points
 
 
 def test_written_data_is_read_back():
@@ -112,13 +149,18 @@ def test_only_what_changed_is_reported():
 
 
 def test_table_and_targets():
-    points = [both(1.6, 1.2, 1), point({"chain": 1.1}, route="plain")]
-    text = table(points, [(8, 1024, 2048), (9, 9, 9)], {(8, 1024, 2048): 7.5})
+    static, plain = both(1.6, 1.2, 1), point({"chain": 1.1}, route="plain")
+    text = table([measure.Measured([plain, static], static, 7.5, 1800.0)], 1.05)
     assert text.splitlines()[2:] == [
-        "| 1024, 2048 | 8 | 10.00 | 7.50 | 9.09 (1.10x) | 6.25 (1.60x) | 8.33 (1.20x) | 1.05 "
-        "| r64_t8_k128_s11 x1 |"
+        "| 1024, 2048 | 8 | 10.00 | 7.50 | 9.09 (1.10x) | 6.25 (1.60x) | r64_t8_k128_s11 x1 | 1.05 "
+        "| 5.96 | r64_t8_k128_s11 x1 | 6.25 (1.60x) | 8.33 (1.20x) |"
     ]
-    assert targets(points)[0].endswith("1 of 1 met")
+    text = table([measure.Measured([plain, static], both(2.0, 1.0, 0), None, 1800.0)], 1.3)
+    assert "| 10.00 |  | 9.09 (1.10x) | 5.00 (2.00x) |" in text
+    assert (
+        f"| {ENTRIES[0].removeprefix('bf16_linear_')} x1 | 1.05 | 4.77 | F.linear |  |  |" in text
+    )
+    assert targets([static, plain])[0].endswith("1 of 1 met")
     assert "0 of 1 met; missed: 1024x2048 M8 1.40" in targets([both(1.4, 1.2, 1)])[0]
     large = point({"chain": 1.3, "behind_others": 1.1}, shape=(1, 4096, 4096))
     assert [line.split(":")[-1] for line in targets([large])[1:]] == [" 1 of 1 met"] * 2
@@ -132,10 +174,19 @@ def test_shapes_are_distinct_and_start_with_the_specified_ones():
 
 
 def test_what_the_time_does_not_suffice_for_is_left_out(monkeypatch):
-    monkeypatch.setattr(tune, "measure", lambda *a: [a[1]])
+    monkeypatch.setattr(tune, "measure", lambda *a: a[1])
     wanted = tune.shapes(quick=True)
-    assert tune.measure_all(None, wanted, 132, 3, 60.0) == (wanted, [])
-    assert tune.measure_all(None, wanted, 132, 3, -1.0) == ([], wanted)
+    assert tune.measure_all(None, wanted, 132, 3, 60.0, inductor=False) == (wanted, [])
+    assert tune.measure_all(None, wanted, 132, 3, -1.0, inductor=False) == ([], wanted)
+
+
+def test_inductor_is_asked_for_the_specified_shapes_alone(monkeypatch):
+    monkeypatch.setattr(tune, "measure", lambda *a: a[4])
+    monkeypatch.setattr(tune, "compiled_linear", lambda: "compiled")
+    wanted = [(8, 2048, 2048), (16, 2048, 2048), (8, 256, 1024), (128, 11008, 4096)]
+    asked, _ = tune.measure_all(None, wanted, 132, 3, 60.0, inductor=True)
+    assert asked == ["compiled", None, None, "compiled"]
+    assert tune.measure_all(None, wanted, 132, 3, 60.0, inductor=False)[0] == [None] * 4
 
 
 def test_named_tactics_are_those_of_the_data():

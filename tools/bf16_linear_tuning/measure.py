@@ -1,9 +1,11 @@
-"""Measures the points of the decision rule for one shape."""
+"""Measures one shape: the points of the decision rule, and what they are compared with."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
@@ -15,9 +17,10 @@ from sdm_runtime.linear.rule import MAX_STEP
 from sdm_runtime.linear.rule_format import Point
 
 from .choice import best
-from .timing import Calls, Shape, alternate, screen
+from .timing import Calls, Shape, alternate
 
 PLAIN_FINALISTS, STATIC_FINALISTS = 2, 3
+SCREENING_ROUNDS = 3
 
 
 def candidates(shape: Shape, sm_count: int) -> list[Tactic]:
@@ -41,6 +44,15 @@ def candidates(shape: Shape, sm_count: int) -> list[Tactic]:
     return found
 
 
+class Measured(NamedTuple):
+    """What one shape took."""
+
+    points: list[Point]  # the best tactic by each route: the rule's
+    fastest_chain: Point  # of programmatic launches, whatever it takes behind others
+    inductor_us: float | None  # a call in a chain of its own
+    clock_mhz: float  # of the SMs meanwhile
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A tactic by one route, and its rounds (microseconds a call) by setting."""
@@ -50,32 +62,53 @@ class Candidate:
     rounds: dict[str, list[float]]
 
 
-def measure(pool: torch.Tensor, shape: Shape, sm_count: int, rounds: int) -> list[Point]:
-    """The points of a shape: the best tactic by each route."""
+class Surroundings(NamedTuple):
+    """The rounds of F.linear by setting, of Inductor's linear in a chain, and of a clock cycle."""
+
+    linear: dict[str, list[float]]
+    inductor: list[float] | None
+    cycle: list[float]
+
+
+def measure(
+    pool: torch.Tensor,
+    shape: Shape,
+    sm_count: int,
+    rounds: int,
+    inductor: Callable[..., torch.Tensor] | None = None,
+) -> Measured:
+    """Time a shape; ``inductor`` is another function of x, weight and bias to time with it."""
     calls = Calls(pool, shape)
-    library, finalists = _rounds(calls, _finalists(calls, shape, sm_count), rounds)
-    points = [_point(shape, candidate, library) for candidate in finalists]
+    around, finalists = _rounds(calls, _finalists(calls, shape, sm_count), rounds, inductor)
+    points = [_point(shape, candidate, around.linear) for candidate in finalists]
     routes = dict.fromkeys(point.route for point in points)
-    return [best(p for p in points if p.route == route) for route in routes]
+    return Measured(
+        [best(p for p in points if p.route == route) for route in routes],
+        min((p for p in points if p.route == "static_weights"), key=lambda p: p.kernel_us["chain"]),
+        None if around.inductor is None else statistics.median(around.inductor),
+        1 / statistics.median(around.cycle),
+    )
 
 
 def _finalists(calls: Calls, shape: Shape, sm_count: int) -> list[tuple[str, Tactic]]:
     found = []
+    every = candidates(shape, sm_count)
     counts = {"plain": PLAIN_FINALISTS, "static_weights": STATIC_FINALISTS}
     for route, count in counts.items():
-        pdl = route == "static_weights"
-        times = {
-            tactic: screen(calls.chain(calls.kernel(tactic, pdl)))
-            for tactic in candidates(shape, sm_count)
-        }
-        found += [(route, tactic) for tactic in sorted(times, key=times.__getitem__)[:count]]
+        graphs = [calls.chain(calls.kernel(tactic, route == "static_weights")) for tactic in every]
+        times = map(statistics.median, alternate(graphs, SCREENING_ROUNDS))
+        by_time = sorted(zip(times, every, strict=True), key=lambda pair: pair[0])
+        found += [(route, tactic) for _, tactic in by_time[:count]]
     return found
 
 
 def _rounds(
-    calls: Calls, finalists: list[tuple[str, Tactic]], rounds: int
-) -> tuple[dict[str, list[float]], list[Candidate]]:
-    """F.linear's rounds by setting and the finalists with theirs, all replayed in turn."""
+    calls: Calls,
+    finalists: list[tuple[str, Tactic]],
+    rounds: int,
+    inductor: Callable[..., torch.Tensor] | None,
+) -> tuple[Surroundings, list[Candidate]]:
+    """The finalists with their rounds, and those of what they are compared with, all in turn."""
     linear = calls.function(F.linear)
     graphs = [calls.chain(linear), calls.behind_others(None), calls.behind_others(linear)]
     for route, tactic in finalists:
@@ -83,19 +116,21 @@ def _rounds(
         graphs.append(calls.chain(kernel))
         if route == "static_weights":
             graphs.append(calls.behind_others(kernel))
-    chain, others, behind, *rest = alternate(graphs, rounds)
+    if inductor is not None:
+        graphs.append(calls.chain(calls.function(inductor)))
+    chain, others, behind, *rest, cycle = alternate([*graphs, calls.clock()], rounds)
 
     def without_others(times: list[float]) -> list[float]:
         return [time - other for time, other in zip(times, others, strict=True)]
 
-    library = {"chain": chain, "behind_others": without_others(behind)}
     timed, results = iter(rest), []
     for route, tactic in finalists:
         by_setting = {"chain": next(timed)}
         if route == "static_weights":
             by_setting["behind_others"] = without_others(next(timed))
         results.append(Candidate(route, tactic, by_setting))
-    return library, results
+    by_setting = {"chain": chain, "behind_others": without_others(behind)}
+    return Surroundings(by_setting, next(timed, None), cycle), results
 
 
 def _point(shape: Shape, candidate: Candidate, library: dict[str, list[float]]) -> Point:

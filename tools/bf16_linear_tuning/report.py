@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sdm_runtime.linear.rule import DeviceRule
 from sdm_runtime.linear.rule_format import Point
 
+from .measure import Measured
 from .timing import Shape
 
 WEIGHT_TB_PER_S = 4.0  # at which the weight-bandwidth time of the targets is taken
@@ -37,26 +38,43 @@ def weight_us(shape: Shape) -> float:
     return 2e-6 * n * k / WEIGHT_TB_PER_S
 
 
-def table(points: Iterable[Point], shapes: Iterable[Shape], inductor: dict[Shape, float]) -> str:
-    """Microseconds a call and F.linear's time over it, in Markdown."""
-    by_route = {(p.shape, p.route): p for p in points}
+def table(measured: Iterable[Measured], minimum_gain: float) -> str:
+    """Microseconds a call, with F.linear's time over it in parentheses, in Markdown.
+
+    "Plain" and "chain" are the fastest tactics by ordinary and by programmatic launches, "ratio"
+    the chain's time over that in which the weights are read. Then how the rule serves programmatic
+    launches, in a chain and behind others.
+    """
     lines = [
-        "| N, K | M | F.linear | Inductor | plain | chain | behind others | weights | tactic |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| N, K | M | F.linear | Inductor | plain | chain | its tactic | weights | ratio "
+        "| rule's tactic | chain | behind others |",
+        "|" + "---|" * 12,
     ]
-    for shape in shapes:
-        plain, static = (by_route.get((shape, r)) for r in ("plain", "static_weights"))
-        if plain is None or static is None:
-            continue
-        m, n, k = shape
-        cells = [_ratio(plain, "chain"), _ratio(static, "chain"), _ratio(static, "behind_others")]
-        other = f"{inductor[shape]:.2f}" if shape in inductor else ""
-        tactic = f"{static.tactic.removeprefix('bf16_linear_')} x{static.splits}"
-        lines.append(
-            f"| {n}, {k} | {m} | {plain.library_us['chain']:.2f} | {other} | "
-            f"{' | '.join(cells)} | {weight_us(shape):.2f} | {tactic} |"
-        )
+    for one in measured:
+        by_route = {p.route: p for p in one.points}
+        plain, static, chain = by_route["plain"], by_route["static_weights"], one.fastest_chain
+        m, n, k = plain.shape
+        weights = weight_us(plain.shape)
+        served = static.gain >= minimum_gain
+        cells = [
+            f"{n}, {k}",
+            f"{m}",
+            f"{plain.library_us['chain']:.2f}",
+            "" if one.inductor_us is None else f"{one.inductor_us:.2f}",
+            _ratio(plain, "chain"),
+            _ratio(chain, "chain"),
+            _tactic(chain),
+            f"{weights:.2f}",
+            f"{chain.kernel_us['chain'] / weights:.2f}",
+            _tactic(static) if served else "F.linear",
+            *([_ratio(static, s) for s in ("chain", "behind_others")] if served else ["", ""]),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _tactic(point: Point) -> str:
+    return f"{point.tactic.removeprefix('bf16_linear_')} x{point.splits}"
 
 
 def _ratio(point: Point, setting: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,6 +14,7 @@ from sdm_runtime.tensors import current_stream
 POOL_ELEMENTS = 192 << 20  # bf16: 384 MiB of weights
 COLD_BYTES = 192 << 20  # read between two uses of a weight: three times the largest L2
 MIN_LAUNCHES = 32
+CLOCK_CYCLES = 100_000
 
 Shape = tuple[int, int, int]  # M, N, K
 Call = Callable[[int], object]
@@ -26,13 +26,19 @@ def make_pool() -> torch.Tensor:
 
 
 class Graph:
-    """A captured series of calls."""
+    """A captured series of calls.
+
+    The events are nodes of it: around a replay they would also time the graph's own launch and what
+    torch does before it.
+    """
 
     def __init__(self, work: Callable[[], None], launches: int) -> None:
         """Run ``work`` once, then capture it."""
         self._launches = launches
         self._graph = torch.cuda.CUDAGraph()
-        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        self._start, self._stop = (
+            torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)
+        )
         # Not torch.cuda.graph: it collects garbage before each of thousands of captures.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -40,18 +46,19 @@ class Graph:
             work()
             torch.cuda.synchronize()
             self._graph.capture_begin(capture_error_mode="thread_local")
+            self._start.record()
             work()
+            self._stop.record()
             self._graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
 
-    def time(self) -> float:
-        """Replay: microseconds a call."""
-        start, stop = self._events
-        start.record()
+    def replay(self) -> None:
+        """Launch it."""
         self._graph.replay()
-        stop.record()
-        stop.synchronize()
-        return start.elapsed_time(stop) * 1000 / self._launches
+
+    def us(self) -> float:
+        """Microseconds a call of the last replay, which must be over."""
+        return self._start.elapsed_time(self._stop) * 1000 / self._launches
 
 
 class Calls:
@@ -90,6 +97,10 @@ class Calls:
 
         return launch
 
+    def clock(self) -> Graph:
+        """A kernel that counts cycles of an SM; a "call" is a cycle."""
+        return Graph(lambda: torch.cuda._sleep(CLOCK_CYCLES), CLOCK_CYCLES)
+
     def chain(self, call: Call) -> Graph:
         """Each call follows another one."""
         return Graph(lambda: self._run(call, between=False), self._launches)
@@ -106,15 +117,15 @@ class Calls:
                 call(i)
 
 
-def screen(graph: Graph) -> float:
-    """A quick median, to choose what is worth rounds."""
-    graph.time()
-    return statistics.median(graph.time() for _ in range(3))
-
-
 def alternate(graphs: Sequence[Graph], rounds: int) -> list[list[float]]:
-    """Microseconds a call of each graph by round; every round replays all of them once."""
-    for graph in graphs:
-        graph.time()
-    by_round = [[graph.time() for graph in graphs] for _ in range(rounds)]
-    return [list(times) for times in zip(*by_round, strict=True)]
+    """Microseconds a call of each graph by round; every round replays all of them once.
+
+    A round is queued whole: between replays that wait for the host, the clocks would change.
+    """
+    by_round = []
+    for _ in range(1 + rounds):  # the first is not counted
+        for graph in graphs:
+            graph.replay()
+        torch.cuda.synchronize()
+        by_round.append([graph.us() for graph in graphs])
+    return [list(times) for times in zip(*by_round[1:], strict=True)]
