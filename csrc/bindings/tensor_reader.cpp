@@ -68,8 +68,7 @@ void read_sizes(const py::object& tuple, int ndim, std::array<int64_t, kMaxDims>
   }
 }
 
-// Of a usual arena: room that is reserved, no limit.
-constexpr size_t kMostParts = 8;
+constexpr size_t kUsualParts = 8;  // of an arena: room that is reserved
 
 // Bytes from the first to the end of the last element.
 uint64_t extent_bytes(const TensorRef& tensor) {
@@ -81,6 +80,25 @@ uint64_t extent_bytes(const TensorRef& tensor) {
   return static_cast<uint64_t>(last + 1) * dtype_bytes(tensor.dtype);
 }
 
+// A reference to a contiguous tensor of at most `bytes` bytes, without an address and a device.
+TensorRef contiguous_form(const std::string& name, Dtype dtype, const std::vector<int64_t>& shape,
+                          uint64_t bytes) {
+  SDM_INTERNAL_CHECK(dtype_bytes(dtype) > 0, name, " has no known dtype");
+  SDM_INTERNAL_CHECK(shape.size() <= kMaxDims, name, " has ", shape.size(), " dimensions");
+  TensorRef form;
+  form.dtype = dtype;
+  form.ndim = static_cast<int>(shape.size());
+  int64_t elements = 1;
+  for (int i = form.ndim - 1; i >= 0; --i) {
+    form.shape[i] = shape[i];
+    form.strides[i] = elements;
+    const bool counted = !__builtin_mul_overflow(elements, shape[i], &elements);
+    SDM_INTERNAL_CHECK(counted && shape[i] >= 0 && static_cast<uint64_t>(elements) <= bytes, name,
+                       " has a length of ", shape[i], " in ", bytes, " bytes");
+  }
+  return form;
+}
+
 }  // namespace
 
 ArenaLayout::ArenaLayout(const py::list& parts, uint64_t bytes) : bytes_(bytes) {
@@ -90,18 +108,15 @@ ArenaLayout::ArenaLayout(const py::list& parts, uint64_t bytes) : bytes_(bytes) 
     Part& part = parts_.emplace_back();
     part.name = name;
     part.first = first;
-    part.form.dtype = static_cast<Dtype>(dtype);
-    SDM_INTERNAL_CHECK(shape.size() <= kMaxDims, name, " has ", shape.size(), " dimensions");
-    part.form.ndim = static_cast<int>(shape.size());
-    int64_t stride = 1;
-    for (int i = part.form.ndim - 1; i >= 0; --i) {
-      part.form.shape[i] = shape[i];
-      part.form.strides[i] = stride;
-      stride *= shape[i];
-    }
-    SDM_INTERNAL_CHECK(first + part.form.bytes() <= bytes, name, " ends at byte ",
-                       first + part.form.bytes(), " of ", bytes);
+    part.form = contiguous_form(name, static_cast<Dtype>(dtype), shape, bytes);
+    const uint64_t size = part.form.bytes();
+    SDM_INTERNAL_CHECK(size <= bytes && first <= bytes - size, name, " has ", size,
+                       " bytes from byte ", first, " on, of ", bytes);
+    SDM_INTERNAL_CHECK(first % dtype_bytes(part.form.dtype) == 0, name,
+                       " starts inside an element");
   }
+  // Of an arena without parts, Operands::moved() could name none.
+  SDM_INTERNAL_CHECK(!parts_.empty(), "an arena without operands");
 }
 
 const TensorRef* Operands::find(std::string_view name) const {
@@ -212,13 +227,15 @@ bool TensorReader::read_arena(py::handle memory, const ArenaLayout& layout,
 std::optional<Operands> TensorReader::read_all(const py::dict& tensors,
                                                const py::list& arenas) const {
   std::optional<Operands> operands(std::in_place);
-  operands->list_.reserve(tensors.size() + kMostParts * arenas.size());
+  operands->list_.reserve(tensors.size() + kUsualParts * arenas.size());
   for (const auto& [name, tensor] : tensors) {
     auto& [text, ref] = operands->list_.emplace_back();
     text = name.cast<std::string_view>();
     if (!read_into(tensor, ref)) return {};
   }
   for (const py::handle arena : arenas) {
+    SDM_INTERNAL_CHECK(PyTuple_Check(arena.ptr()) && PyTuple_GET_SIZE(arena.ptr()) == 2,
+                       "an arena that is no memory and layout");
     const py::handle memory = PyTuple_GET_ITEM(arena.ptr(), 0);
     const py::handle layout = PyTuple_GET_ITEM(arena.ptr(), 1);
     if (!read_arena(memory, layout.cast<const ArenaLayout&>(), *operands)) return {};

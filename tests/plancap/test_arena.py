@@ -8,10 +8,11 @@ import pytest
 import torch
 from plan_cases import chain_operands, chain_plans
 
-from sdm_runtime import PlanError, StepChain
+from sdm_runtime import PlanError, StepChain, _core
 from sdm_runtime.arena import Arena, ArenaLayout, Part
 from sdm_runtime.chain_template import ChainTemplate
-from sdm_runtime.tensors import operand_refs
+from sdm_runtime.plan_format import Dtype
+from sdm_runtime.tensors import READER, operand_refs
 
 CPU = torch.empty(0)  # beside which arenas are
 ODD = [
@@ -121,3 +122,36 @@ def test_memory_of_another_size_is_our_mistake():
     tensors, arena = _by_arena(NAMES)
     with pytest.raises(RuntimeError, match="an arena of"):
         operand_refs(tensors, "", [Arena(arena.layout, arena.memory[1:])])
+
+
+F32 = int(Dtype.FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ((F32, (17,), 0), "has 68 bytes from byte 0 on, of 64"),
+        ((F32, (4,), 52), "has 16 bytes from byte 52 on, of 64"),
+        ((F32, (4,), 2**64 - 16), "has 16 bytes from byte 18446744073709551600 on"),
+        ((F32, (2**62 + 1,), 0), "has a length of 4611686018427387905"),
+        ((F32, (2**32, 2**32), 0), "has a length of 4294967296"),
+        ((F32, (-2, -2), 0), "has a length of -2"),
+        ((F32, (4,), 2), "starts inside an element"),
+        ((F32, (1,) * 65, 0), "has 65 dimensions"),
+        ((0, (4,), 0), "has no known dtype"),
+    ],
+)
+def test_a_part_outside_its_memory_is_our_mistake(part, message):
+    with pytest.raises(RuntimeError, match=f"internal error.*: a {message}"):
+        _core.ArenaLayout([("a", *part)], 64)
+
+
+def test_a_layout_without_operands_is_our_mistake():
+    with pytest.raises(RuntimeError, match="an arena without operands"):
+        ArenaLayout([Part("a", torch.float32, (4,), operand=False)], alignment=16)
+
+
+@pytest.mark.parametrize("given", [(), (CPU,), [CPU, CPU], CPU, None])
+def test_an_arena_is_a_memory_and_a_layout(given):
+    with pytest.raises(RuntimeError, match="an arena that is no memory and layout"):
+        READER.read_all({}, [given])
