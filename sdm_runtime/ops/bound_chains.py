@@ -12,7 +12,7 @@ from sdm_runtime.chain import StepChain
 from sdm_runtime.chain_template import ChainTemplate
 from sdm_runtime.tensors import operand_refs
 
-_ALIGNMENT = 16  # bytes: what a plan may ask of an address at most
+PLAN_ALIGNMENT = 16  # bytes: what a plan may ask of an address at most
 _MOST_TEMPLATES = 64
 _templates: dict[tuple[object, ...], ChainTemplate] = {}
 _lock = threading.Lock()  # of whoever adds or removes one: calls run on many threads
@@ -34,7 +34,7 @@ def bound_chain(
     """
     refs = operand_refs(operands, "[chain] bind ", arenas)
     # A plan for aligned addresses takes others that are aligned; any other is of its own kind.
-    if not refs.aligned(_ALIGNMENT):
+    if not refs.aligned(PLAN_ALIGNMENT):
         return record()
     template = _templates.get(kind)
     if template is not None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sdm_runtime.arena import Arena, ArenaLayout, Part
 from sdm_runtime.kernels import num_slices
+from sdm_runtime.ops.bound_chains import PLAN_ALIGNMENT
 from sdm_runtime.ops.geometry import Geometry, Segment
 
 
@@ -45,7 +46,7 @@ def records_layout(geometry: Geometry) -> ArenaLayout:
     ]
     if num_slices(geometry.head_dim) > 1:
         parts.append(Part("cpe", f32, (count, n), operand=False))
-    return ArenaLayout(parts, alignment=16)  # as much as a plan may ask for
+    return ArenaLayout(parts, alignment=PLAN_ALIGNMENT)
 
 
 def records_of(arena: Arena) -> ChainRecords:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.arena import Arena
+from sdm_runtime.ops.bound_chains import PLAN_ALIGNMENT
 from sdm_runtime.ops.chain_records import records_layout
 from sdm_runtime.ops.forward_store import Saved
 from sdm_runtime.ops.geometry import Geometry
@@ -44,7 +45,7 @@ def forms_of_saved(tensors: Sequence[Tensor | None]) -> tuple[Form | None, ...]:
 def put_together(
     tensors: Sequence[Tensor | None], forms: Sequence[Form | None], geometry: Geometry
 ) -> Saved:
-    """What take_apart took apart, of any strides.
+    """What take_apart took apart, of any strides and at any address.
 
     Raises:
         TypeError: A hook has changed a dtype.
@@ -64,6 +65,8 @@ def put_together(
     # The kernels take each of them in one piece.
     whole: list[Any] = [None if x is None else x.contiguous() for x in tensors]
     delta, innovation, x, qx, snapshot, scales, memory = whole
+    if memory.data_ptr() % PLAN_ALIGNMENT:  # from where its parts count theirs
+        memory = memory.clone()
     records = Arena(records_layout(geometry), memory)
     return Saved(delta, innovation, x, qx, snapshot, scales, records)
 

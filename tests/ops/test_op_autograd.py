@@ -269,6 +269,26 @@ def test_saved_tensors_may_come_back_with_other_strides():
         assert torch.equal(inputs[name].grad, wanted.grads[name]), name
 
 
+@pytest.mark.parametrize("offset", [4, 8, 16])
+@pytest.mark.parametrize(
+    "case", [CASE, CASE.but(hd=256, dtype=torch.bfloat16, options={"snapshot_quant": "fp8"})]
+)
+def test_saved_tensors_may_come_back_at_any_address(case, offset):
+    """As views of one buffer do, into which a hook has put them."""
+
+    def elsewhere(x):
+        first = max(offset // x.element_size(), 1)
+        return x.new_empty(first + x.numel())[first:].view(x.shape).copy_(x)
+
+    inputs, wanted = _leaves(case), run(case)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, elsewhere):
+        readings = call(case, inputs)
+    readings.backward(make_grad(case))
+    for name in DIFFERENTIABLE:
+        assert torch.equal(inputs[name].grad, wanted.grads[name]), name
+    assert torch.equal(inputs["memory"], wanted.restored)
+
+
 def test_hooks_that_round_floats_leave_the_records_whole():
     inputs, wanted = _leaves(), run(CASE)
 
