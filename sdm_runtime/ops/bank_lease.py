@@ -46,7 +46,8 @@ class BankLease:
         """Raise unless the bank holds what the forward left: only then can it be restored."""
         if self._state is State.BROKEN:
             raise RuntimeError(
-                f"[{_OP}] backward: an earlier attempt failed and left the bank half restored"
+                f"[{_OP}] backward: another attempt is restoring the bank, or failed and left it "
+                "half restored"
             )
         if self._state is State.RESTORED:
             raise RuntimeError(
@@ -62,8 +63,14 @@ class BankLease:
             )
 
     def restoring(self) -> None:
-        """The backward starts to write the bank."""
-        self._state = State.BROKEN
+        """The backward starts to write the bank: one of those that found it advanced.
+
+        Until here others may have come in between: another thread's backward of this call, or a
+        checkpoint's forward, run again by the unpacking of saved tensors on this very bank.
+        """
+        with _lock:
+            self.require_advanced()
+            self._state = State.BROKEN
 
     def restored(self, *, exact: bool) -> None:
         """The backward has written every row back; exact: to the bit."""

@@ -77,8 +77,6 @@ class WriteRead(torch.autograd.Function):
         lease, call = ctx.lease, ctx.call
         lease.require_advanced()
         saved = put_together(ctx.saved_tensors, ctx.saved_forms, call.geometry)
-        # Unpacking may have run a checkpoint's forward again, on this very bank if it is shared.
-        lease.require_advanced()
         with without_autocast(lease.bank.device.type):
             grads = run_backward(lease, ctx.forms, saved, grad_readings, call)
         ordered = (
