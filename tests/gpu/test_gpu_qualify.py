@@ -1,6 +1,7 @@
 """Qualification on a GPU: the probe's verdict, captures, threads, failures, and whole backwards."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -277,19 +278,20 @@ class LoopOverBaddbmm:
     """Stands for a backward's chain: step by step, its product by torch."""
 
     def __init__(self, operands, call):
-        self.o, self.geometry = operands, call.geometry
+        self.geometry = call.geometry
+        named = operands.tensors() | operands.dots.operands() | operands.records.operands()
+        self.o = SimpleNamespace(**named)
 
     def run(self):
         o, g = self.o, self.geometry
         chunk = {"num_parallel": g.streams, "chunk_size": g.chunk}
-        d_dv = o.d_dv.view_as(o.d_u)
         for ti in reversed(range(g.steps)):
             part = slice(ti * g.streams, (ti + 1) * g.streams)
             gwr = (o.grad, o.delta, o.pd, o.slots, o.d_dv, o.dpd)
             kernels.gx_gwr(*gwr, ti=ti, num_tokens=g.tokens, **chunk)
-            probe.library_gemm(o.d_u[part], o.x[part], d_dv[part])
+            probe.library_gemm(o.d_u[part], o.x[part], o.d_dv[part])
             pa2 = (o.grad, o.bank, o.snap, o.d_u, o.beta, None, o.rec, o.out_eff, o.out_g)
-            kernels.gx_pa2(*pa2, ti=ti, num_writes=g.writes, bpre=o.bpre, scales=o.scales, **chunk)
+            kernels.gx_pa2(*pa2, ti=ti, num_writes=g.writes, bpre=o.bpre, **chunk)
             kernels.gx_gds(o.grad, o.bank, o.gy, o.qrec, o.dq, ti=ti, num_reads=g.reads, **chunk)
 
 
