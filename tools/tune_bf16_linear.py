@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -86,13 +85,14 @@ def measure_all(
     return measured, []
 
 
-def measurement(rounds: int, seconds: float) -> dict[str, object]:
-    """Where the data comes from."""
+def measurement(arguments: argparse.Namespace, rounds: int, seconds: float) -> dict[str, object]:
+    """Where the data comes from; not where it went to."""
+    flags = [f"--{name}" for name in ("quick", "inductor") if getattr(arguments, name)]
     return {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "command": shlex.join(["tools/tune_bf16_linear.py", *sys.argv[1:]]),
+        "command": " ".join(["tools/tune_bf16_linear.py", *flags]),
         "method": f"CUDA graphs over rotating cold weights, with bias; medians of {rounds} rounds "
         "in which F.linear and the kernel take turns",
         "seconds": round(seconds, 1),
@@ -145,7 +145,7 @@ def main() -> None:
     data = json.loads(RULE_FILE.read_text())
     before = rule.parse(data).get(kind)
     others = [d for d in data["devices"] if (*d["capability"], d["sm_count"]) != kind]
-    entry = device_entry(kind, points, measurement(rounds, seconds))
+    entry = device_entry(kind, points, measurement(arguments, rounds, seconds))
     text = rule_text([*others, entry])
     after = rule.parse(json.loads(text))[kind]
     if arguments.output is not None or not arguments.quick:
