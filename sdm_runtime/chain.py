@@ -267,7 +267,8 @@ class StepChain:
     def bind(self, **operands: torch.Tensor) -> StepChain:
         """A chain of the same plans that runs on ``operands``, given by operand name.
 
-        Each plan takes the operands that it names. Raises:
+        Each plan takes the operands that it names (and gx_pa2's the ``kpay`` that no launch
+        reads, as :meth:`Plan.bind` says). Raises:
             PlanError: A name that no plan has, or what :meth:`Plan.bind` refuses.
         """
         return self._bound_to(operands, keep=False)
@@ -275,16 +276,17 @@ class StepChain:
     def _bound_to(self, operands: Mapping[str, torch.Tensor], *, keep: bool) -> StepChain:
         """As :meth:`bind`; ``keep``: what is not given stays as each plan has it."""
         names = [{operand.name for operand in plan.operands} for plan in self._plans]
-        unknown = set(operands) - set().union(*names)
+        unread = [plan._unread for plan in self._plans]
+        unknown = set(operands) - set().union(*names, *unread)
         if unknown:
             known = ", ".join(sorted(set().union(*names)))
             raise PlanError(
                 f"[chain] bind: expected one of {known}, got {', '.join(sorted(unknown))}"
             )
         bound = []
-        for plan, wanted in zip(self._plans, names, strict=True):
+        for plan, wanted, checked in zip(self._plans, names, unread, strict=True):
             kept = dict(plan.tensors) if keep else {}
-            given = {name: operands[name] for name in wanted if name in operands}
+            given = {name: operands[name] for name in wanted | checked if name in operands}
             bound.append(plan.bind(**(kept | given)))
         return self._with(bound)
 

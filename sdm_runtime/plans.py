@@ -137,6 +137,9 @@ class Plan:
     def bind(self, **operands: torch.Tensor) -> Plan:
         """A plan of the same launch that runs on ``operands``, given by operand name.
 
+        A plan of gx_pa2 also takes the launcher's ``kpay``, which no launch reads: its form is
+        checked, and it is not kept.
+
         Raises:
             PlanError: An operand is missing, unknown, of another dtype, size, alignment or device
                 than recorded, or shares memory with one that is written.
@@ -145,7 +148,14 @@ class Plan:
             (name, tensor_ref(f"[{self.kernel}] bind {name}", tensor))
             for name, tensor in operands.items()
         ]
-        return Plan(self._core, self._core.bind(refs), operands)
+        kept = {name: tensor for name, tensor in operands.items() if name not in self._unread}
+        return Plan(self._core, self._core.bind(refs), kept)
+
+    @property
+    def _unread(self) -> set[str]:
+        """The arguments that :meth:`bind` takes though no launch reads them: one or none."""
+        name: str | None = self._core.unread()
+        return set() if name is None else {name}
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:

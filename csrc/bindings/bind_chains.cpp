@@ -46,12 +46,13 @@ py::tuple decode_chain(const py::buffer& buffer) {
 void expect_known(const Chain& chain, std::span<const plancap::OperandRef> operands) {
   std::vector<bool> known(operands.size());
   for (const BoundPlanPtr& plan : chain.plans()) {
-    for (const plancap::RelocRecord& reloc : plan->plan().relocs()) {
-      const std::string_view name = reloc.operand;
+    const auto mark = [&](std::string_view name) {
       for (size_t i = 0; i < operands.size(); ++i) {
         if (operands[i].name == name) known[i] = true;
       }
-    }
+    };
+    for (const plancap::RelocRecord& reloc : plan->plan().relocs()) mark(reloc.operand);
+    if (const char* unread = plan->plan().kernel().unread.name) mark(unread);
   }
   const size_t first = std::ranges::find(known, false) - known.begin();
   if (first == known.size()) return;

@@ -52,6 +52,16 @@ using ParamCheck = void (*)(const ParamView& view);
 // and when a CUDA plan is bound. A plan's bytes hold what the launcher left there: zeros.
 using FinishParams = void (*)(void* params);
 
+// An argument that a launcher checks and no launch reads, so that plans have no operand of its
+// name. A binding takes it all the same, for callers who bind whatever they launched with; its form
+// is checked, its memory neither kept nor compared with that of the operands.
+struct UnreadArgument {
+  const char* name = nullptr;  // null: the kernel has none
+  Dtype dtype = Dtype::kInt32;
+  const char* beside = nullptr;  // the operand that has `times` as many bytes
+  uint32_t times = 1;
+};
+
 struct KernelInfo {
   const char* name;  // the kernel's name in plans and in the registry
   uint32_t param_bytes;
@@ -63,6 +73,10 @@ struct KernelInfo {
   FinishParams finish = nullptr;  // null: the block is complete as the launcher fills it
   // Percent of an SM's memory that it should offer as shared memory; 0: the driver's choice.
   uint8_t shared_percent = 0;
+  UnreadArgument unread = {};
+  bool leaves_unread(std::string_view argument) const {
+    return unread.name != nullptr && argument == unread.name;
+  }
 };
 
 // FNV-1a (64 bits) over every field's name, type, offset, size and flags, and the block's size: two
@@ -142,6 +156,11 @@ constexpr KernelInfo make_kernel_info(const char* name, std::span<const FieldInf
 
 constexpr KernelInfo with_shared_percent(KernelInfo info, uint8_t percent) {
   info.shared_percent = percent;
+  return info;
+}
+
+constexpr KernelInfo with_unread(KernelInfo info, UnreadArgument unread) {
+  info.unread = unread;
   return info;
 }
 

@@ -24,7 +24,7 @@ ORDER = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
 
 
 def chain_operands(shape: Shape = SHAPE) -> dict[str, torch.Tensor]:
-    """The operands of the four-kernel chain, by name; ``kpay`` is an argument of one launcher."""
+    """The operands of the four-kernel chain, by name, and ``kpay``, which no launch reads."""
     gwr, gemm, pa2, gds = (case(shape)[0] for case in (gwr_case, gemm_case, pa2_case, gds_case))
     shared = ("grad", "bank", "d_u")
     own = {name: tensor for name, tensor in gds.items() if name not in shared}

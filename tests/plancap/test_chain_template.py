@@ -85,6 +85,13 @@ def test_a_name_of_no_plan_is_refused(template):
         template.bind(without_kpay() | {"more": torch.zeros(1)})
 
 
+def test_an_argument_that_no_launch_reads_is_taken(template):
+    operands = chain_operands()
+    template.bind(operands).run()
+    with pytest.raises(PlanError, match="bind kpay: expected contiguous int32 of"):
+        template.bind(operands | {"kpay": operands["kpay"][:-1].clone()})
+
+
 def test_the_dict_stays_the_callers(template):
     operands = without_kpay()
     chain = template.bind(operands)

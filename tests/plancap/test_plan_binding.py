@@ -152,6 +152,66 @@ def test_a_chain_binds_by_name_and_refuses_unknown_ones(tmp_path):
     loaded.bind(**operands).run()
 
 
+@pytest.fixture
+def pa2():
+    """An unbound gx_pa2 plan and operands that fit it, ``kpay`` among them."""
+    operands = chain_operands()
+    plan = chain_plans(operands)[2]
+    names = [*(operand.name for operand in plan.operands), "kpay"]
+    return plan, from_bytes(plan_bytes(plan)), {name: operands[name] for name in names}
+
+
+def test_the_words_that_no_launch_reads_may_be_given(pa2):
+    recorded, plan, operands = pa2
+    bound = plan.bind(**operands)
+    assert plan_bytes(bound) == plan_bytes(recorded)
+    assert dict(bound.tensors) == without(operands, "kpay")  # not kept
+    operands["kpay"].resize_(0)
+    StepChain([bound], SHAPE.steps).run()
+    assert plan.bind(**without(operands, "kpay")).bound
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (torch.Tensor.float, r"bind kpay: expected contiguous int32 of 288 bytes, got float32"),
+        (lambda k: k[:, :-1].clone(), r"of 288 bytes, got int32 \[6, 11\]"),
+        (lambda k: k[:-1].clone(), r"of 288 bytes, got int32 \[5, 12\]"),
+        (lambda k: k.t(), r"expected contiguous int32 of 288 bytes, got int32 \[12, 6\]"),
+    ],
+)
+def test_their_form_is_checked(pa2, change, reason):
+    _, plan, operands = pa2
+    with pytest.raises(PlanError, match=reason):
+        plan.bind(**{**operands, "kpay": change(operands["kpay"])})
+    chain = StepChain([plan], SHAPE.steps)
+    with pytest.raises(PlanError, match=reason):
+        chain.bind(**{**operands, "kpay": change(operands["kpay"])})
+
+
+def test_plans_of_other_kernels_refuse_them():
+    operands = chain_operands()
+    gds = chain_plans(operands)[3]
+    own = {operand.name: operands[operand.name] for operand in gds.operands}
+    with pytest.raises(
+        PlanError, match=r"\[gx_gds\] bind 'kpay': expected one of grad, .* that name"
+    ):
+        gds.bind(**own, kpay=operands["kpay"])
+    with pytest.raises(PlanError, match="got kpay"):
+        StepChain([gds], SHAPE.steps).bind(**own, kpay=operands["kpay"])
+
+
+def test_a_chain_takes_every_argument_that_it_was_recorded_with():
+    operands = chain_operands()
+    chain = StepChain(chain_plans(operands), SHAPE.steps)
+    fresh = {name: tensor.clone() for name, tensor in operands.items()}
+    bound = chain.unbound().bind(**fresh)
+    assert all("kpay" not in plan.tensors for plan in bound.plans)
+    bound.run()
+    chain.run()
+    assert all(torch.equal(fresh[name], tensor) for name, tensor in operands.items())
+
+
 def test_a_meta_tensor_is_never_recorded():
     """A launcher's own check comes first: nothing is bound, nothing recorded."""
     with pytest.raises(ValueError, match="expected a tensor on cpu or cuda"):

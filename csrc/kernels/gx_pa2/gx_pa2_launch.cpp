@@ -93,9 +93,12 @@ std::vector<Operand> operands(const GxPa2Args& args, const GxPa2Sizes& sizes) {
 }  // namespace
 
 const KernelInfo& gx_pa2_info() {
-  static constexpr KernelInfo info = plancap::with_shared_percent(
-      plancap::make_kernel_info<GxPa2Params>(kName, kFields, run_host, check_gx_pa2_plan),
-      kStepSharedPercent);
+  // kpay is the first of the four words of each record of rec.
+  static constexpr KernelInfo info = plancap::with_unread(
+      plancap::with_shared_percent(
+          plancap::make_kernel_info<GxPa2Params>(kName, kFields, run_host, check_gx_pa2_plan),
+          kStepSharedPercent),
+      {"kpay", Dtype::kInt32, "rec", sizeof(Record) / sizeof(int32_t)});
   return info;
 }
 
