@@ -14,7 +14,8 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.blas_step import blas_handle
 from sdm_runtime.errors import PlanError
-from sdm_runtime.plan_files import read_plan_file
+from sdm_runtime.plan_files import read_plan_file, starts_with
+from sdm_runtime.plan_format import PLAN_MAGIC
 from sdm_runtime.plans import Plan, moved_operand
 from sdm_runtime.tensors import stream_address
 
@@ -250,10 +251,14 @@ class StepChain:
         """Read a chain written by :meth:`save`, by this or another process; it is unbound.
 
         Raises:
-            OSError: The file cannot be read, or is no regular file.
+            OSError: The file cannot be read (FileNotFoundError: is not there), or is no regular
+                file.
             PlanError: The file is no chain that this build can run; the message says which byte.
         """
-        plans, steps, ascending = _core.decode_chain(read_plan_file(path))
+        data = read_plan_file(path)
+        if starts_with(data, PLAN_MAGIC):
+            raise PlanError("chain: this is a plan: Plan.load reads it (byte 0)")
+        plans, steps, ascending = _core.decode_chain(data)
         order = "ascending" if ascending else "descending"
         return cls([Plan(core) for core in plans], steps, order=order)
 

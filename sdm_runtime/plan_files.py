@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from sdm_runtime.plan_format import CHAIN_MAGIC, PLAN_MAGIC, ChainHeader, PlanHeader
@@ -13,17 +14,22 @@ _TOTALS = {
 }
 
 
+def starts_with(data: bytes, magic: int) -> bool:
+    """Whether a file's bytes are those of a plan (PLAN_MAGIC) or of a chain (CHAIN_MAGIC)."""
+    return data[:8] == magic.to_bytes(8, "little")
+
+
 def read_plan_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes for a decoder: the header, and one byte past what it promises if there are more.
 
     The decoder then names what is wrong, whatever the file's size.
 
     Raises:
+        FileNotFoundError: There is no such file; as open() raises it.
         OSError: The file cannot be read, or is no regular file (a device or a pipe may never end).
     """
-    if not Path(path).is_file():
-        what = "not a regular file" if Path(path).exists() else "no such file"
-        raise OSError(f"{os.fspath(path)}: {what}")
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(f"{os.fspath(path)}: not a regular file")
     with Path(path).open("rb") as file:
         head = file.read(PlanHeader.SIZE)
         span = _TOTALS.get(head[:8])

@@ -13,8 +13,8 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.errors import PlanError
-from sdm_runtime.plan_files import read_plan_file
-from sdm_runtime.plan_format import Access, FieldType, PatchKind
+from sdm_runtime.plan_files import read_plan_file, starts_with
+from sdm_runtime.plan_format import CHAIN_MAGIC, Access, FieldType, PatchKind
 from sdm_runtime.plan_records import word
 from sdm_runtime.tensors import tensor_ref
 
@@ -129,10 +129,14 @@ class Plan:
         """Read a plan written by :meth:`save`, by this or another process; it is unbound.
 
         Raises:
-            OSError: The file cannot be read, or is no regular file.
-            PlanError: The file is no plan that this build can run.
+            OSError: The file cannot be read (FileNotFoundError: is not there), or is no regular
+                file.
+            PlanError: The file is no plan that this build can run, or a chain.
         """
-        return cls(_core.Plan.decode(read_plan_file(path)))
+        data = read_plan_file(path)
+        if starts_with(data, CHAIN_MAGIC):
+            raise PlanError("plan: this is a chain: StepChain.load reads it (byte 0)")
+        return cls(_core.Plan.decode(data))
 
     def bind(self, **operands: torch.Tensor) -> Plan:
         """A plan of the same launch that runs on ``operands``, given by operand name.

@@ -166,7 +166,7 @@ def _load(file: Path, as_json: bool) -> ChainModel:
     except FileError as error:
         _stop(f"{file}: {error}", as_json, reason=error.reason, byte=error.byte)
     except OSError as error:
-        _stop(str(error), as_json)
+        _stop(_unread(error), as_json)
 
 
 def _unread(error: OSError) -> str:

@@ -233,6 +233,8 @@ def test_what_is_no_file(files):
         status, output = run("show", wrong)
         assert status == 2
         assert "sdm-plan: " in output
+        assert "Errno" not in output
+    assert "none: no such file or directory" in run("show", files / "none")[1].replace("\n", "")
 
 
 @pytest.mark.parametrize("plan", ["4", "-1"])

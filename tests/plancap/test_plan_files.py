@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -30,8 +31,29 @@ def test_endless_files_are_refused(loader, tmp_path):
     for path in ("pipe", "zeros", "."):
         with pytest.raises(OSError, match="not a regular file"):
             loader(tmp_path / path)
-    with pytest.raises(OSError, match="no such file"):
-        loader(tmp_path / "none")
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_missing_file_is_refused_as_open_does(loader, tmp_path):
+    for path in (tmp_path / "none", str(tmp_path / "none")):
+        with pytest.raises(FileNotFoundError) as wanted, open(path):
+            pass
+        with pytest.raises(FileNotFoundError) as refused:
+            loader(path)
+        assert refused.value.errno == wanted.value.errno == errno.ENOENT
+        assert os.fspath(refused.value.filename) == str(tmp_path / "none")
+        assert str(refused.value) == str(wanted.value)
+
+
+def test_a_file_of_the_other_kind_is_named(chain, tmp_path):
+    chain.save(tmp_path / "chain")
+    chain.plans[0].save(tmp_path / "plan")
+    with pytest.raises(PlanError, match=r"this is a chain: StepChain.load reads it \(byte 0\)"):
+        Plan.load(tmp_path / "chain")
+    with pytest.raises(PlanError, match=r"this is a plan: Plan.load reads it \(byte 0\)"):
+        StepChain.load(tmp_path / "plan")
+    assert Plan.load(tmp_path / "plan").kernel == chain.plans[0].kernel
+    assert StepChain.load(tmp_path / "chain").steps == chain.steps
 
 
 @pytest.mark.parametrize("loader", LOADERS)
