@@ -16,10 +16,10 @@ _lock = threading.Lock()
 class Dispatch:
     """One call: the names are the keys of :func:`last_dispatch`."""
 
-    op: str  # "sdm_write_read.forward", "sdm_write_read.backward", ..
-    route: str  # "chain": plans run by the executor
+    op: str  # "sdm_write_read.forward", "sdm_write_read.backward", "bf16_linear"
+    route: str  # "chain": plans run by the executor; of bf16_linear "kernel" or "library"
     backend: str  # "host" or "cuda"
-    gemm: str | None = None  # "gx_gemm" or "blas"; None where no step has one
+    gemm: str | None = None  # "gx_gemm" or "blas"; of bf16_linear, itself or "F.linear"
     gemm_reason: str = ""
     gemm_probe_us: float = 0.0  # of qualifying gx_gemm, microseconds; 0 where that was known
     pdl: bool = False
@@ -44,9 +44,9 @@ def last_dispatch() -> dict[str, Any] | None:
     """What the latest call ran, in any thread of this process; None before the first.
 
     Returns:
-        A new dict: op, route ("chain"), backend, gemm, gemm_reason and
-        gemm_probe_us (microseconds of a probe), pdl, geometry, launches, plan_us (microseconds
-        spent on building plans, the probe left out).
+        A new dict: op, route ("chain"; of ``bf16_linear`` "kernel" or "library"), backend, gemm,
+        gemm_reason and gemm_probe_us (microseconds of a probe), pdl, geometry, launches, plan_us
+        (microseconds spent on building plans, the probe left out).
     """
     with _lock:
         latest = _latest
