@@ -43,7 +43,20 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
     if name in _SUBMODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "__version__":
+        return _installed_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _installed_version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("sdm-runtime")
+    except metadata.PackageNotFoundError:
+        raise AttributeError(
+            "sdm_runtime.__version__: the package is only on the path, not installed"
+        ) from None
 
 
 def __dir__() -> list[str]:

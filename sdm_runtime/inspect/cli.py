@@ -15,6 +15,7 @@ import typer
 from sdm_runtime.inspect.files import load
 from sdm_runtime.inspect.model import ChainModel, FileError
 from sdm_runtime.inspect.terminal import make_console, print_json
+from sdm_runtime.version_option import Version
 
 FOUND = 1  # differences or faults
 UNUSABLE = 2  # the file or an argument
@@ -30,6 +31,11 @@ app = typer.Typer(
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A plan or chain file.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 PlanOption = Annotated[int | None, typer.Option("--plan", help="Only the plan with this index.")]
+
+
+@app.callback()
+def options(version: Version = False) -> None:
+    """Take what belongs to no command; ``--version`` ends here."""
 
 
 @app.command("show")

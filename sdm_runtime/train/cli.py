@@ -20,6 +20,7 @@ from sdm_runtime.train.loop import TrainingError
 from sdm_runtime.train.run_recall import MEMORY, run_recall
 from sdm_runtime.train.run_text import CHECKPOINT, run_text
 from sdm_runtime.train.session import Session, Stopped, find_checkpoint, settle_config
+from sdm_runtime.version_option import Version
 
 _CALLERS_MISTAKES = (
     ConfigError,
@@ -69,6 +70,7 @@ def train(
     gap: opt.Gap = None,
     keys: opt.Keys = None,
     values: opt.Values = None,
+    version: Version = False,
 ) -> None:
     """Train a small byte-level model with sparse delta memory layers.
 
