@@ -91,7 +91,7 @@ def test_names_resolve_after_one_import(tmp_path: Path, page: str) -> None:
 
 def test_make_targets_exist() -> None:
     asked = {words[1] for words in commands() if words[0] == "make"}
-    assert asked == {"train", "test"}
+    assert asked == {"train", "test", "build"}
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert asked | {"lint"} <= targets
     assert "no-such-target" not in targets
