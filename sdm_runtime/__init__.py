@@ -13,6 +13,7 @@ _EXPORTS = {
     "BlasGemmStep": "blas_step",
     "CudaError": "errors",
     "GraphedChain": "graphed_chain",
+    "MemoryCache": "layer",
     "Plan": "plans",
     "PlanError": "errors",
     "SparseDeltaMemory": "layer",
@@ -22,6 +23,7 @@ _EXPORTS = {
     "bf16_linear": "linear",
     "last_dispatch": "dispatch",
     "sdm_write_read": "ops",
+    "split_weight_decay": "layer",
 }
 _SUBMODULES = (
     "dispatch",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,7 +14,6 @@ from sdm_runtime.layer.initialization import init_decay_rates_, init_step_bias_
 from sdm_runtime.layer.inputs import check_inputs
 from sdm_runtime.layer.product_keys import product_key_topk
 from sdm_runtime.layer.projection import project
-from sdm_runtime.layer.weight_decay import exempt_from_weight_decay
 from sdm_runtime.ops import sdm_write_read
 from sdm_runtime.untraced import untraced
 
@@ -133,21 +130,6 @@ class SparseDeltaMemory(nn.Module):
         init_step_bias_(self.dt_bias)
         if self.memory is not None:
             nn.init.zeros_(self.memory)
-        self._mark_weight_decay()
-
-    def _mark_weight_decay(self) -> None:
-        exempt_from_weight_decay(self.A_log, self.dt_bias)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore after copy or unpickling; a copied parameter has lost its attributes."""
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._mark_weight_decay()
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        """Move or cast; a parameter made anew on the way (from meta) has lost its attributes."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._mark_weight_decay()
-        return self
 
     def _project(self, linear: nn.Module, x: Tensor) -> Tensor:
         return project(linear, x, low_latency=self.low_latency_projections)

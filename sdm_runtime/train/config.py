@@ -71,7 +71,7 @@ class OptimConfig:
     Attributes:
         learning_rate: the peak.
         warmup_steps: steps of the linear rise.
-        weight_decay: of matrices; biases, norms and what a layer exempts have none.
+        weight_decay: of what `split_weight_decay` does not exempt, as it does biases and norms.
         betas: of AdamW.
         clip_norm: largest norm of the gradient of all parameters together.
     """

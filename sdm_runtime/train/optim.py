@@ -13,30 +13,21 @@ from sdm_runtime.train.config import OptimConfig
 def make_optimizer(
     model: nn.Module, config: OptimConfig, device: torch.device
 ) -> torch.optim.AdamW:
-    """Return AdamW over two groups: decayed matrices, and the rest without decay.
+    """Return AdamW over two groups: what decays, and what `split_weight_decay` exempts.
 
     The rate is one float32 tensor on ``device`` that all groups share, so that a captured step
     can be given another rate.
     """
-    decayed, kept = split_by_decay(model)
+    from sdm_runtime.layer import split_weight_decay
+
+    decayed, exempt = split_weight_decay(model)
     groups = [
         {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": kept, "weight_decay": 0.0},
+        {"params": exempt, "weight_decay": 0.0},
     ]
     rate = torch.zeros((), dtype=torch.float32, device=device)
     capturable = device.type == "cuda"
     return torch.optim.AdamW(groups, lr=rate, betas=config.betas, fused=True, capturable=capturable)
-
-
-def split_by_decay(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Return the parameters that decay, and those that do not: the ones that a layer exempts, and
-    biases and norms (everything of fewer than two dimensions).
-    """
-    from sdm_runtime.layer import split_weight_decay
-
-    decayed, exempt = split_weight_decay(model)
-    matrices = [p for p in decayed if p.ndim >= 2]
-    return matrices, exempt + [p for p in decayed if p.ndim < 2]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: Tensor) -> None:

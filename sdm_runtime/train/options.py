@@ -93,7 +93,9 @@ LearningRate = Annotated[
     float | None, _setting("optim.learning_rate", "Peak learning rate", "--learning-rate", "--lr")
 ]
 WarmupSteps = Annotated[int | None, _setting("optim.warmup_steps", "Steps of linear warm-up")]
-WeightDecay = Annotated[float | None, _setting("optim.weight_decay", "Weight decay of matrices")]
+WeightDecay = Annotated[
+    float | None, _setting("optim.weight_decay", "Weight decay, of matrices but the memory")
+]
 ClipNorm = Annotated[float | None, _setting("optim.clip_norm", "Largest gradient norm")]
 
 Pairs = Annotated[int | None, _setting("recall.pairs", "Key-value pairs of a sequence (recall)")]

@@ -12,11 +12,11 @@ import torch
 from sdm_runtime.train.config import OptimConfig
 from sdm_runtime.train.loop import TrainingError
 from sdm_runtime.train.model import ByteModel, byte_costs
-from sdm_runtime.train.optim import learning_rate, make_optimizer, split_by_decay
+from sdm_runtime.train.optim import learning_rate, make_optimizer
 from sdm_runtime.train.progress import SilentProgress
 from sdm_runtime.train.sampler import IGNORED
 
-from .conftest import SMALL, RunningMean
+from .conftest import SMALL
 
 
 def test_equal_seeds_give_equal_losses(new_small_trainer) -> None:
@@ -75,15 +75,17 @@ def test_learning_rate() -> None:
 
 
 def test_decay_groups() -> None:
-    model = ByteModel(SMALL.model.__class__(dim=16, blocks=1, memory_blocks=(0,)), RunningMean)
+    model = ByteModel(dataclasses.replace(SMALL.model, memory_blocks=(0,)))
     names = {id(p): name for name, p in model.named_parameters()}
-    decayed, kept = ([names[id(p)] for p in group] for group in split_by_decay(model))
-    assert len(decayed) + len(kept) == len(names)
-    assert "embedding.weight" in decayed
-    assert "blocks.0.local.taps.weight" in decayed
-    assert all(name.endswith("bias") or "norm" in name for name in kept)
     optimizer = make_optimizer(model, OptimConfig(weight_decay=0.3), torch.device("cpu"))
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0]
+    decayed, kept = ({names[id(p)] for p in group["params"]} for group in optimizer.param_groups)
+    assert decayed.isdisjoint(kept)
+    assert decayed | kept == set(names.values())
+    assert {"embedding.weight", "blocks.0.local.taps.weight"} <= decayed
+    own = {f"blocks.0.memory.{name}" for name in ("A_log", "dt_bias", "memory")}
+    assert own <= kept
+    assert all(name.endswith("bias") or "norm" in name for name in kept - own)
 
 
 def test_model_sees_its_local_window_and_no_future() -> None:
