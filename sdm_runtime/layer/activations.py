@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules import activation as torch_activations
 
@@ -43,13 +42,8 @@ class SlotWeights(nn.Module):
     def forward(self, scores: Tensor) -> Tensor:
         """Float32 scores [..., k] to float32 weights [..., k]."""
         scores = self.scale * scores if self.scale != 1.0 else scores
-        # An activation with parameters (PReLU) follows the module's dtype; scores are float32.
-        weights = {name: p.float() for name, p in self.act.named_parameters()}
-        if weights:
-            result: Tensor = torch.func.functional_call(self.act, weights, (scores,))
-        else:
-            result = self.act(scores)
-        return result
+        weights: Tensor = self.act(scores)
+        return weights
 
     def extra_repr(self) -> str:
         """The scale, beside the activation that nn.Module prints."""
@@ -64,8 +58,18 @@ class L2Normalize(nn.Module):
         return nn.functional.normalize(scores, dim=-1)
 
 
+class PReLU(nn.PReLU):
+    """torch's, with a slope that may follow the module's dtype: the scores are float32."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """[..., k] to [..., k], float32."""
+        return nn.functional.prelu(scores, self.weight.float())
+
+
 def _build(name: str) -> nn.Module:
     if name == L2_NORMALIZE:
         return L2Normalize()
+    if name == "PReLU":
+        return PReLU()
     kind: type[nn.Module] = getattr(nn, name)
     return kind(dim=-1) if name in _OVER_SLOTS else kind()

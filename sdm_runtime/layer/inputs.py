@@ -14,24 +14,30 @@ _MAX_ROWS = 2**31 - 2  # the operation numbers rows in int32, and one value sort
 
 
 def check_inputs(
-    args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor, cache: MemoryCache | None
+    args: SparseDeltaMemoryArgs,
+    device: torch.device,
+    weight: Tensor | None,
+    x: Tensor,
+    cache: MemoryCache | None,
 ) -> torch.dtype:
     """Refuse what the layer cannot run.
 
     Args:
         args: the layer's options.
-        weight: any weight of the layer, for its dtype and device.
+        device: that of the layer's own parameters.
+        weight: a projection's weight, for its dtype; None where only its call can tell.
         x: the layer's input.
         cache: the layer's cache or None.
 
     Returns:
-        The dtype in which the projections of `x` come out.
+        The dtype of the bank and of the output: that of `x`, or autocast's.
 
     Raises:
         TypeError: a wrong type or dtype.
         ValueError: a wrong shape or device, or a bank of more than 2^31 - 2 rows.
     """
-    _check_x(args, weight, x)
+    _check_x(args, device, x)
+    _check_dtype(weight, x)
     if cache is not None:
         _check_cache(args, x, cache)
     return _compute_dtype(x)
@@ -53,27 +59,33 @@ def _check_cache(args: SparseDeltaMemoryArgs, x: Tensor, cache: MemoryCache) -> 
         raise ValueError(_message("cache", expected, f"{list(bank.shape)} on {bank.device}"))
 
 
-def _check_x(args: SparseDeltaMemoryArgs, weight: Tensor, x: Tensor) -> None:
+def _check_x(args: SparseDeltaMemoryArgs, device: torch.device, x: Tensor) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(_message("x", "a tensor", type(x).__name__))
     if layout := layout_word(x):
         raise TypeError(_message("x", "a dense tensor", layout))
     if x.dim() != 3 or x.shape[-1] != args.dim:
         raise ValueError(_message("x", f"[B, T, {args.dim}]", list(x.shape)))
-    if x.device != weight.device:
-        raise ValueError(_message("x", f"a tensor on {weight.device}", f"one on {x.device}"))
+    if x.device != device:
+        raise ValueError(_message("x", f"a tensor on {device}", f"one on {x.device}"))
     if x.device.type not in ("cpu", "cuda"):
         raise ValueError(_message("x", "a CPU or CUDA tensor", f"one on {x.device}"))
-    if torch.is_autocast_enabled(x.device.type):
-        if _compute_dtype(x) not in _BANK_DTYPES:
-            raise TypeError(_message("autocast", "bfloat16 or float32", _compute_dtype(x)))
-    elif x.dtype not in _BANK_DTYPES or x.dtype != weight.dtype:
-        expected = f"the weights' dtype {weight.dtype}, one of float32 and bfloat16"
-        raise TypeError(_message("x", expected, x.dtype))
     rows = x.shape[0] * args.num_heads * args.slots_per_head
     if rows > _MAX_ROWS:
         expected = f"B * num_heads * slots_per_head of at most {_MAX_ROWS}"
         raise ValueError(_message("x", expected, f"{list(x.shape)} for {rows} rows"))
+
+
+def _check_dtype(weight: Tensor | None, x: Tensor) -> None:
+    if torch.is_autocast_enabled(x.device.type):
+        if _compute_dtype(x) not in _BANK_DTYPES:
+            raise TypeError(_message("autocast", "bfloat16 or float32", _compute_dtype(x)))
+        return
+    if weight is not None and x.dtype != weight.dtype:
+        expected = f"the weights' dtype {weight.dtype}, one of float32 and bfloat16"
+        raise TypeError(_message("x", expected, x.dtype))
+    if x.dtype not in _BANK_DTYPES:
+        raise TypeError(_message("x", "one of float32 and bfloat16", x.dtype))
 
 
 def _message(name: str, expected: str, given: object) -> str:

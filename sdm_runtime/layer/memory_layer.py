@@ -13,7 +13,7 @@ from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.initialization import init_decay_rates_, init_step_bias_
 from sdm_runtime.layer.inputs import check_inputs
 from sdm_runtime.layer.product_keys import product_key_topk
-from sdm_runtime.layer.projection import project
+from sdm_runtime.layer.projection import plain_linear, project
 from sdm_runtime.ops import sdm_write_read
 from sdm_runtime.untraced import untraced
 
@@ -26,10 +26,13 @@ class SparseDeltaMemory(nn.Module):
     selections over a product key. Parameters carry the published names and shapes, so published
     state dicts load with strict=True.
 
-    The bank, and with it the operation, has the dtype in which the projections come out: that of
-    the parameters (float32 or bfloat16), or autocast's; a learned `memory` is a float32 master
-    copy under autocast, as any weight. A cached bank keeps its own dtype. Gates, scores and slot
-    weights are computed in float32.
+    The bank, and with it the operation, has the dtype of `x` (float32 or bfloat16), or autocast's;
+    a learned `memory` is a float32 master copy under autocast, as any weight. A cached bank keeps
+    its own dtype. Gates, scores and slot weights are computed in float32.
+
+    Projections, norms and activations are called as they are: any may be replaced by a module of
+    another kind (quantized, wrapped, of low rank) that maps the same sizes, and its parameters may
+    be elsewhere until it is called. The layer's own parameters (`A_log`) say on which device it is.
 
     In decoding (bfloat16, no gradient, at most 128 tokens a call) `sdm_runtime.bf16_linear` serves
     the projections where its decision rule says that it is faster. Its sums have another order, so
@@ -79,7 +82,8 @@ class SparseDeltaMemory(nn.Module):
         """Write and read the memory, token after token.
 
         Args:
-            x: [B, T, dim] in the parameters' dtype, or any that autocast takes.
+            x: [B, T, dim], float32 or bfloat16 as the projections take it, or any that autocast
+                takes.
             cache: what an earlier call returned, to go on from there; None starts from the learned
                 bank, or from zeros without one. See `MemoryCache` for who owns its bank.
 
@@ -91,7 +95,9 @@ class SparseDeltaMemory(nn.Module):
             TypeError, ValueError: an argument that does not fit, by name, before any work.
             RuntimeError: the cache is no longer valid.
         """
-        dtype = check_inputs(self.args, self.Wv_write.weight, x, cache)
+        plain = plain_linear(self.Wv_write)
+        weight = None if plain is None else plain.weight
+        dtype = check_inputs(self.args, self.A_log.device, weight, x, cache)
         batch, tokens, _ = x.shape
         values = _to_streams(self._split_heads(self._project(self.Wv_write, x)))
         beta, log_decay = self._gates(x)
@@ -106,7 +112,7 @@ class SparseDeltaMemory(nn.Module):
                 x, dtype, cache, (k_idx, k_val, values, beta, log_decay, q_idx, q_val)
             )
         per_head = readings.view(batch, self.args.num_heads, tokens, self.args.head_dim)
-        return self._project_out(x, per_head.to(dtype)), new_cache
+        return self._project_out(x, per_head.to(dtype), dtype), new_cache
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew, as construction does (also after `to_empty`)."""
@@ -145,7 +151,7 @@ class SparseDeltaMemory(nn.Module):
         """From projected scores [B, T, H*K]: the best slots' bank rows and scores [B*H, T, k]."""
         args = self.args
         if norm is not None:
-            scores = norm(scores.flatten(0, 1)).view_as(scores)
+            scores = norm(scores.flatten(0, 1)).unflatten(0, scores.shape[:2])
         slots, selected = product_key_topk(
             self._split_heads(scores.float()), args.factor_dims, count
         )
@@ -194,14 +200,14 @@ class SparseDeltaMemory(nn.Module):
             grad_bank_fp32=args.grad_bank_fp32,
         )
 
-    def _project_out(self, x: Tensor, readings: Tensor) -> Tensor:
+    def _project_out(self, x: Tensor, readings: Tensor, dtype: torch.dtype) -> Tensor:
         """From readings [B, H, T, head_dim] to the output [B, T, dim]."""
         if self.readings_norm is not None:
             readings = self.readings_norm(readings)
         merged = readings.transpose(1, 2).flatten(2)
         if self.Wog is not None:
             merged = merged * torch.sigmoid(self._project(self.Wog, x))
-        return self._project(self.Wo, merged)
+        return self._project(self.Wo, merged.to(dtype))
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         """[B, T, H*n] to [B, T, H, n]."""
