@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,13 +26,24 @@ def initial_bank(memory: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
     return bank
 
 
+def no_readings(bank: Tensor, operands: Sequence[Tensor]) -> Tensor:
+    """The readings [0, hd] of a call without tokens, in the bank's dtype.
+
+    They hang on the bank and the operands as any call's do: the backward gives all of them zeros,
+    so that no parameter is left out where several processes add up their gradients.
+    """
+    parts = [t.flatten()[:0].sum() for t in (bank, *operands) if t.requires_grad]
+    readings = bank.new_empty(0, bank.shape[1])
+    return readings + torch.stack([part.float() for part in parts]).sum() if parts else readings
+
+
 class _InitialBank(torch.autograd.Function):
     # Not repeat().to(dtype): its backward would sum over the batch in bfloat16, and the other
     # order would hold the copies in float32 besides.
 
     @staticmethod
     def forward(ctx: Any, memory: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
-        ctx.batch, ctx.dtype = batch, memory.dtype
+        ctx.copies, ctx.dtype = (batch, *memory.shape), memory.dtype
         # Made in its final shape: autograd refuses to advance a view from inside a Function.
         bank = memory.new_empty((batch * memory.shape[0], memory.shape[1]), dtype=dtype)
         bank.view(batch, *memory.shape).copy_(memory)
@@ -40,5 +52,4 @@ class _InitialBank(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        per_element = grad.view(ctx.batch, -1, grad.shape[-1])
-        return per_element.sum(0, dtype=ctx.dtype), None, None
+        return grad.view(ctx.copies).sum(0, dtype=ctx.dtype), None, None

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from sdm_runtime.layer.activations import SlotWeights
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
-from sdm_runtime.layer.bank import initial_bank
+from sdm_runtime.layer.bank import initial_bank, no_readings
 from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.initialization import init_decay_rates_, init_step_bias_
 from sdm_runtime.layer.inputs import check_inputs
@@ -166,10 +166,14 @@ class SparseDeltaMemory(nn.Module):
     ) -> tuple[Tensor, MemoryCache]:
         """Advance the bank by the call's tokens: the readings [B*H*T, head_dim] and the cache."""
         bank, tokens = self._bank_for_call(x, dtype, cache), x.shape[1]
-        readings = self._write_read(bank, tokens, operands)
+        if bank.numel() and tokens:
+            readings = self._write_read(bank, operands)
+            advanced = readings.requires_grad
+        else:
+            readings, advanced = no_readings(bank, operands), False
         seen = tokens if cache is None else cache.tokens + tokens
-        new_cache = MemoryCache(bank, seen, valid_until_backward=readings.requires_grad)
-        if readings.requires_grad:
+        new_cache = MemoryCache(bank, seen, valid_until_backward=advanced)
+        if advanced:
             readings.register_hook(new_cache.mark_restored)  # type: ignore[no-untyped-call]
         return readings, new_cache
 
@@ -185,11 +189,9 @@ class SparseDeltaMemory(nn.Module):
         rows = x.shape[0] * args.num_heads * args.slots_per_head
         return torch.zeros(rows, args.head_dim, dtype=dtype, device=x.device)
 
-    def _write_read(self, bank: Tensor, tokens: int, operands: tuple[Tensor, ...]) -> Tensor:
+    def _write_read(self, bank: Tensor, operands: tuple[Tensor, ...]) -> Tensor:
         """Run the operation on `bank` in place: the readings [B*H*T, head_dim]."""
         args = self.args
-        if bank.numel() == 0 or tokens == 0:
-            return bank.new_empty(0, args.head_dim)
         return sdm_write_read(
             bank,
             *operands,
