@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from sdm_runtime.layer.loan import Loan, may_run_again
+from sdm_runtime.untraced import untraced
 
 _ADVANCED = (
     "it was handed to a later call, which advanced its bank in place: hand a clone() to one of two "
@@ -13,6 +19,12 @@ _RESTORED = (
     "the backward of the training call that returned it has restored the bank to what it was "
     "before that call: take a clone() before the backward to go on from here"
 )
+_LOST = (
+    "a call that it was handed to raised after it had begun to advance the bank in place, and too "
+    "many rows to keep were to change: take a clone() before a long call that may fail"
+)
+_ELSEWHERE = "a call in another thread has it, or had it when it raised"
+_taking = threading.Lock()
 
 
 class MemoryCache:
@@ -26,9 +38,15 @@ class MemoryCache:
     - A call in eval and no grad mode advances the bank of the cache it is given in place, and
       returns a new cache with it: a decoding step copies no bank. The given cache is used up; take
       `clone()` first to go on from one point twice.
-    - Any other call works on a copy and leaves the given cache alone.
+    - Any other call works on a copy and leaves the given cache alone, and so does one inside of a
+      reentrant checkpoint, whose backward repeats it.
     - **The bank of the cache that a training call returns is valid until that call's backward**,
       which restores the memory in place (`valid_until_backward` is true); `clone()` keeps it.
+    - A call that raises leaves the given cache as it was where it was to write at most as many
+      slots, over all tokens, as an eighth of the bank's rows, or had not begun to. Otherwise the
+      bank is lost.
+    - `copy.copy`, `copy.deepcopy` and pickling, also by torch.save, make what `clone()` makes: a
+      cache with a bank of its own.
 
     A cache that is no longer valid refuses to give its bank, and says why.
 
@@ -40,6 +58,7 @@ class MemoryCache:
         """Wrap a bank as a call left it (for the layer's use)."""
         self._bank = bank.detach()
         self._invalid: str | None = None
+        self._loan: Loan | None = None
         self._valid_until_backward = valid_until_backward
         self.tokens = tokens
 
@@ -48,8 +67,11 @@ class MemoryCache:
         """The bank [B * num_heads * slots_per_head, head_dim], without a gradient.
 
         Raises:
-            RuntimeError: the cache was advanced by a later call, or restored by a backward.
+            RuntimeError: the cache was advanced by a later call, restored by a backward or lost by
+                a call that raised; or a call in another thread has it.
         """
+        if self._loan is not None:
+            self._take_back()
         if self._invalid is not None:
             raise RuntimeError(f"[MemoryCache] bank: no longer valid, {self._invalid}")
         return self._bank
@@ -63,19 +85,50 @@ class MemoryCache:
         """A cache with its own copy of the bank, valid whatever happens to this one."""
         return MemoryCache(self.bank.clone(), self.tokens)
 
-    def take_bank(self, *, copy: bool) -> Tensor:
-        """The bank for a call to advance in place (for the layer's use).
+    def __copy__(self) -> MemoryCache:
+        """As clone(): two caches on one bank would each take it for their own."""
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryCache:
+        """As clone()."""
+        memo[id(self)] = twin = self.clone()
+        return twin
+
+    def __reduce__(self) -> tuple[type[MemoryCache], tuple[Tensor, int]]:
+        """A copy of the bank: where tensors are sent to a process, their memory is shared."""
+        return MemoryCache, (self.bank.clone(), self.tokens)
+
+    def take_bank(self, written: Tensor, *, copy: bool) -> Tensor:
+        """The bank for a call to advance in place, until `returned` (for the layer's use).
 
         Args:
+            written: numbers of the rows that the call is to write, any integers of any shape.
             copy: leave this cache valid and return a copy. A copy is also made where another
-                owner relies on the bank: a backward to come, or inference mode that has ended.
+                owner relies on the bank: a backward to come, a checkpoint that repeats the call,
+                or inference mode that has ended.
         """
-        bank = self.bank
-        frozen = bank.is_inference() and not torch.is_inference_mode_enabled()
-        if copy or frozen or self._valid_until_backward:
-            return bank.clone()
-        self._invalid = _ADVANCED
-        return bank
+        with _taking:
+            bank = self.bank
+            frozen = bank.is_inference() and not torch.is_inference_mode_enabled()
+            if copy or frozen or self._valid_until_backward or may_run_again():
+                return bank.clone()
+            self._loan = Loan(bank, written)
+            return bank
+
+    def returned(self) -> None:
+        """Note that the call which took the bank, if it did, has come to its end."""
+        if self._loan is not None:
+            self._loan, self._invalid = None, _ADVANCED
+
+    @untraced
+    def _take_back(self) -> None:
+        """After a call that did not come to its end."""
+        assert self._loan is not None
+        if self._loan.elsewhere:
+            raise RuntimeError(f"[MemoryCache] bank: not here to use, {_ELSEWHERE}")
+        loan, self._loan, self._invalid = self._loan, None, _LOST
+        if loan.undo():
+            self._invalid = None
 
     def mark_restored(self, *_: object) -> None:
         """End the validity of the bank: a hook for the backward that restores it."""
@@ -85,5 +138,6 @@ class MemoryCache:
         """Shape, dtype, tokens and validity; never the values."""
         shape, dtype = tuple(self._bank.shape), self._bank.dtype
         note = f", invalid: {self._invalid}" if self._invalid else ""
+        note = ", a call has it, or had it when it raised" if self._loan else note
         until = ", valid until backward" if self._valid_until_backward and not note else ""
         return f"MemoryCache(bank {shape} {dtype}, tokens={self.tokens}{until}{note})"

@@ -112,7 +112,10 @@ class SparseDeltaMemory(nn.Module):
                 x, dtype, cache, (k_idx, k_val, values, beta, log_decay, q_idx, q_val)
             )
         per_head = readings.view(batch, self.args.num_heads, tokens, self.args.head_dim)
-        return self._project_out(x, per_head.to(dtype), dtype), new_cache
+        y = self._project_out(x, per_head.to(dtype), dtype)
+        if cache is not None:
+            cache.returned()
+        return y, new_cache
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew, as construction does (also after `to_empty`)."""
@@ -165,7 +168,7 @@ class SparseDeltaMemory(nn.Module):
         self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None, operands: tuple[Tensor, ...]
     ) -> tuple[Tensor, MemoryCache]:
         """Advance the bank by the call's tokens: the readings [B*H*T, head_dim] and the cache."""
-        bank, tokens = self._bank_for_call(x, dtype, cache), x.shape[1]
+        bank, tokens = self._bank_for_call(x, dtype, cache, operands[0]), x.shape[1]
         if bank.numel() and tokens:
             readings = self._write_read(bank, operands)
             advanced = readings.requires_grad
@@ -177,12 +180,12 @@ class SparseDeltaMemory(nn.Module):
             readings.register_hook(new_cache.mark_restored)  # type: ignore[no-untyped-call]
         return readings, new_cache
 
-    def _bank_for_call(self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None) -> Tensor:
+    def _bank_for_call(
+        self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None, written: Tensor
+    ) -> Tensor:
         """The bank [B*H*S, head_dim] that this call may advance."""
         if cache is not None:
-            # A reentrant checkpoint runs a training call twice, first in no grad mode: in training
-            # the cache must stand as it is.
-            return cache.take_bank(copy=torch.is_grad_enabled() or self.training)
+            return cache.take_bank(written, copy=torch.is_grad_enabled() or self.training)
         args = self.args
         if self.memory is not None:
             return initial_bank(self.memory, x.shape[0], dtype)

@@ -46,3 +46,35 @@ def test_through_autograd_ahead_of_time(train):
         torch.testing.assert_close(given, wanted)
         torch.testing.assert_close(cache.bank, same.bank)
         torch.testing.assert_close(compiled(x, cache)[0], layer(x, same)[0])
+
+
+class Failing(torch.nn.Linear):
+    """A projection that can be told to run out of memory."""
+
+    fails = False
+
+    @torch.compiler.disable
+    def forward(self, x):
+        if self.fails:
+            raise torch.OutOfMemoryError("on purpose")
+        return super().forward(x)
+
+
+def test_a_call_that_raises_leaves_its_cache():
+    layer, x = _layer()
+    layer.Wo = Failing(16, 16)
+    compiled = torch.compile(layer.eval(), backend="eager")
+    with torch.no_grad():
+        _, cache = layer(x)
+        expected, end = compiled(x[:, :1], cache.clone())
+        before = cache.bank.clone()
+        layer.Wo.fails = True
+        with pytest.raises(torch.OutOfMemoryError):
+            compiled(x[:, :1], cache)
+        layer.Wo.fails = False
+        assert torch.equal(cache.bank, before)
+        given, same = compiled(x[:, :1], cache)
+    assert torch.equal(given, expected)
+    assert torch.equal(same.bank, end.bank)
+    with pytest.raises(RuntimeError, match="advanced its bank in place"):
+        _ = cache.bank

@@ -1,0 +1,66 @@
+"""A bank in the hands of a call that advances it in place, and how it is taken back."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.tensors import capturing
+
+# Rows are kept where that costs at most this part of the bank, as in decoding.
+_KEPT_PART = 8
+
+
+class Loan:
+    """What a call may do to a bank, and the rows as they were if those are few.
+
+    A call that raises does not come to its end, which is all that is noted: `undo` finds out, when
+    the bank is next asked for, whether it must be restored and can be. No handler has to run then,
+    so it works as well where torch.compile runs the call in several parts.
+    """
+
+    def __init__(self, bank: Tensor, written: Tensor) -> None:
+        """Before the call changes `bank` [rows, hd] at the row numbers `written`."""
+        self._bank = bank
+        self._thread = threading.get_ident()
+        # Inference tensors have no version: whether such a bank was written cannot be told.
+        self._version = None if bank.is_inference() else bank._version
+        self._rows = self._values = None
+        if written.numel() * _KEPT_PART <= bank.shape[0] and not _only_recorded(bank):
+            self._rows = written.flatten()
+            self._values = bank.index_select(0, self._rows)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another thread's call has the bank: from here one cannot tell if it still runs.
+
+        In the thread of the call itself it does not: it would have to end before anything else.
+        """
+        return self._thread != threading.get_ident()
+
+    def undo(self) -> bool:
+        """Restore the bank after a call that has raised: whether it is now as it was before."""
+        if self._version is not None and self._bank._version == self._version:
+            return True
+        if self._rows is None or self._values is None:
+            return False
+        # A row that was written several times has as many copies of its one value.
+        with torch.inference_mode(self._bank.is_inference()), torch.no_grad():
+            self._bank.index_copy_(0, self._rows.long(), self._values)
+        return True
+
+
+def _only_recorded(bank: Tensor) -> bool:
+    """Whether a graph capture records the call: nothing is written, and the graph stays short."""
+    return bank.is_cuda and capturing(bank.device)
+
+
+def may_run_again() -> bool:
+    """Whether an autograd Function's forward is running without gradients.
+
+    A reentrant checkpoint is one, and its backward makes the call a second time. torch switches
+    forward-mode derivatives off in those, and otherwise in inference mode alone.
+    """
+    return not (torch.is_inference_mode_enabled() or torch._C._is_fwd_grad_enabled())

@@ -1,0 +1,96 @@
+"""Copies of a cache have banks of their own, however they are made."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from multiprocessing.reduction import ForkingPickler
+
+import pytest
+import torch
+from layer_cases import make_input, make_layer
+
+from sdm_runtime import MemoryCache, SparseDeltaMemory
+
+
+def saved(cache: MemoryCache) -> MemoryCache:
+    file = io.BytesIO()
+    torch.save(cache, file)
+    file.seek(0)
+    with torch.serialization.safe_globals([MemoryCache]):
+        return torch.load(file, weights_only=True)
+
+
+def sent(cache: MemoryCache) -> MemoryCache:
+    """As to another process, which would share a tensor's memory."""
+    usual = torch.multiprocessing.get_sharing_strategy()
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    try:
+        return pickle.loads(bytes(ForkingPickler.dumps(cache)))
+    finally:
+        torch.multiprocessing.set_sharing_strategy(usual)
+
+
+COPIES = {
+    "clone": MemoryCache.clone,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda cache: pickle.loads(pickle.dumps(cache)),
+    "save": saved,
+    "send": sent,
+}
+
+
+def start(layer: SparseDeltaMemory, x: torch.Tensor) -> MemoryCache:
+    with torch.no_grad():
+        return layer(x)[1]
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_both_go_on_from_the_same_point(name: str) -> None:
+    layer = make_layer().eval()
+    x = make_input(layer)
+    cache = start(layer, x)
+    twin = COPIES[name](cache)
+    assert twin.tokens == cache.tokens
+    with torch.no_grad():
+        expected, end = layer(x, cache)
+        given, same = layer(x, twin)
+        assert torch.equal(given, expected)
+        assert torch.equal(same.bank, end.bank)
+        for used in (cache, twin):
+            with pytest.raises(RuntimeError, match="advanced its bank in place"):
+                layer(x, used)
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_outlasts_the_backward(name: str) -> None:
+    layer = make_layer()
+    x = make_input(layer)
+    y, cache = layer(x)
+    twin = COPIES[name](cache)
+    expected = cache.bank.clone()
+    assert not twin.valid_until_backward
+    y.sum().backward()
+    assert torch.equal(twin.bank, expected)
+    with pytest.raises(RuntimeError, match="backward of the training call"):
+        _ = cache.bank
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_used_up_cache_is_not_copied(name: str) -> None:
+    layer = make_layer().eval()
+    x = make_input(layer)
+    cache = start(layer, x)
+    with torch.no_grad():
+        layer(x, cache)
+    with pytest.raises(RuntimeError, match=r"^\[MemoryCache\] bank: no longer valid"):
+        COPIES[name](cache)
+
+
+def test_a_structure_keeps_what_is_one() -> None:
+    cache = MemoryCache(torch.zeros(4, 2), 3)
+    for twice in (copy.deepcopy([cache, cache]), pickle.loads(pickle.dumps([cache, cache]))):
+        assert twice[0] is twice[1]
+        assert twice[0] is not cache
