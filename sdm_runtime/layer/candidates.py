@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from sdm_runtime.tensors import capturing
+from sdm_runtime.untraced import untraced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,28 +64,73 @@ class CandidateTable:
         return self.positions[0].numel()
 
 
-@functools.lru_cache(maxsize=128)
-def candidate_table(dims: tuple[int, ...], k: int, device: torch.device) -> CandidateTable:
-    """The table for factor widths `dims` and the best `k` slots, on `device`.
+class CandidateTables:
+    """The table for factor widths `dims` and the best `k` slots, in numbers and on devices.
 
-    Raises:
-        RuntimeError: the first call for a CUDA device is inside a graph capture, where the copy
-            to the device is not possible.
+    The numbers are the truth, the tensors made from them where they are first asked for. They are
+    no buffers of a module: those are garbage after `to_empty`, and left on meta by a load. A layer
+    holds the object so that a compiled graph finds its tensors there.
     """
-    if device.type == "cuda" and capturing(device):
-        raise RuntimeError(
-            f"[product_keys] the table for {dims}, k = {k} is not on {device} yet: "
-            "run the layer once before the graph capture"
-        )
-    kept = tuple(min(k, width) for width in dims)
-    # Larger rank = smaller position: the smallest position sum, then the smallest positions.
-    rows = sorted(_bounded_positions(kept, k), key=lambda row: (sum(row), row))
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return CandidateTable(
-        k=k,
-        kept=kept,
-        positions=tuple(torch.tensor(column, device=device) for column in columns),
-        sums=tuple(_padded_sums(c, n, device) for c, n in zip(columns, kept, strict=True)),
+
+    def __init__(self, dims: tuple[int, ...], k: int) -> None:
+        """Count out the candidates."""
+        self._made_of = dims, k
+        self._kept = tuple(min(k, width) for width in dims)
+        # Larger rank = smaller position: the smallest position sum, then the smallest positions.
+        rows = sorted(_bounded_positions(self._kept, k), key=lambda row: (sum(row), row))
+        self._positions = [list(column) for column in zip(*rows, strict=True)]
+        self._sums = [_padded_sums(c, n) for c, n in zip(self._positions, self._kept, strict=True)]
+        self._by_device: dict[torch.device, CandidateTable] = {}
+
+    def on(self, device: torch.device) -> CandidateTable:
+        """The table on a device.
+
+        Raises:
+            RuntimeError: the first call for a CUDA device is inside a graph capture, where the copy
+                to the device is not possible.
+        """
+        table = self._by_device.get(device)
+        return self._make(device) if table is None else table
+
+    def __reduce__(self) -> tuple[Callable[..., CandidateTables], tuple[object, ...]]:
+        """Copies and pickles are what the same sizes give; nothing ever writes a table."""
+        return candidate_tables, self._made_of
+
+    @untraced
+    def _make(self, device: torch.device) -> CandidateTable:
+        dims, k = self._made_of
+        if device.type == "cuda" and capturing(device):
+            raise RuntimeError(
+                f"[product_keys] the table for {dims}, k = {k} is not on {device} yet: "
+                "run the layer once before the graph capture"
+            )
+        with torch.inference_mode(False):  # training will use what decoding has made
+            table = CandidateTable(
+                k=k,
+                kept=self._kept,
+                positions=tuple(torch.tensor(column, device=device) for column in self._positions),
+                sums=tuple(
+                    PaddedSums(tuple(torch.tensor(group, device=device) for group in groups))
+                    for groups in self._sums
+                ),
+            )
+        if _is_memory(table.positions[0]):
+            self._by_device[device] = table
+        return table
+
+
+@functools.lru_cache(maxsize=128)
+def candidate_tables(dims: tuple[int, ...], k: int) -> CandidateTables:
+    """The tables for these sizes, shared by all layers that have them."""
+    return CandidateTables(dims, k)
+
+
+def _is_memory(made: Tensor) -> bool:
+    """Whether a new tensor can be kept: under a mode or a transform it lives for one call."""
+    return (
+        type(made) is Tensor
+        and not torch._is_functional_tensor(made)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(made)
     )
 
 
@@ -98,7 +144,7 @@ def _bounded_positions(kept: Sequence[int], bound: int) -> Iterator[tuple[int, .
             yield (position, *rest)
 
 
-def _padded_sums(column: Sequence[int], kept: int, device: torch.device) -> PaddedSums:
+def _padded_sums(column: Sequence[int], kept: int) -> list[list[list[int]]]:
     """Group positions with similar numbers of candidates; each group is padded to its longest.
 
     A later position never has more candidates than an earlier one, and a group ends where the
@@ -107,12 +153,11 @@ def _padded_sums(column: Sequence[int], kept: int, device: torch.device) -> Padd
     users: list[list[int]] = [[] for _ in range(kept)]
     for candidate, position in enumerate(column):
         users[position].append(candidate)
-    groups: list[Tensor] = []
+    groups = []
     start = 0
     while start < kept:
         terms = len(users[start])
         stop = next((i for i in range(start, kept) if 2 * len(users[i]) < terms), kept)
-        padded = [u + [len(column)] * (terms - len(u)) for u in users[start:stop]]
-        groups.append(torch.tensor(padded, device=device))
+        groups.append([u + [len(column)] * (terms - len(u)) for u in users[start:stop]])
         start = stop
-    return PaddedSums(tuple(groups))
+    return groups

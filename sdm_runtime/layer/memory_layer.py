@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,9 +12,10 @@ from sdm_runtime.layer.activations import SlotWeights
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.bank import initial_bank, no_readings
 from sdm_runtime.layer.cache import MemoryCache
+from sdm_runtime.layer.candidates import CandidateTables, candidate_tables
 from sdm_runtime.layer.initialization import init_decay_rates_, init_step_bias_
 from sdm_runtime.layer.inputs import check_inputs
-from sdm_runtime.layer.product_keys import product_key_topk
+from sdm_runtime.layer.product_keys import topk_by_table
 from sdm_runtime.layer.projection import plain_linear, project
 from sdm_runtime.ops import sdm_write_read
 from sdm_runtime.untraced import untraced
@@ -76,7 +79,10 @@ class SparseDeltaMemory(nn.Module):
         self.memory = nn.Parameter(bank) if args.backprop_on_memory else None
         self.read_act = SlotWeights(args.read_act, args.read_act_scale)
         self.write_act = SlotWeights(args.write_act, args.write_act_scale)
+        self._write_tables = candidate_tables(args.factor_dims, args.num_writes)
+        self._read_tables = candidate_tables(args.factor_dims, args.num_reads)
         self._reset_own_parameters()
+        self._prepare_tables()
 
     def forward(self, x: Tensor, cache: MemoryCache | None = None) -> tuple[Tensor, MemoryCache]:
         """Write and read the memory, token after token.
@@ -102,8 +108,8 @@ class SparseDeltaMemory(nn.Module):
         values = _to_streams(self._split_heads(self._project(self.Wv_write, x)))
         beta, log_decay = self._gates(x)
         key_scores, query_scores = self._project(self.Wk_write, x), self._project(self.Wq_read, x)
-        k_idx, k_val = self._select(key_scores, self.key_bn, self.args.num_writes)
-        q_idx, q_val = self._select(query_scores, self.query_bn, self.args.num_reads)
+        k_idx, k_val = self._select(key_scores, self.key_bn, self._write_tables)
+        q_idx, q_val = self._select(query_scores, self.query_bn, self._read_tables)
         with torch.autocast(x.device.type, enabled=False):
             k_val, q_val = self.write_act(k_val), self.read_act(q_val)
             if self.args.key_weighted_decay:
@@ -140,24 +146,41 @@ class SparseDeltaMemory(nn.Module):
         if self.memory is not None:
             nn.init.zeros_(self.memory)
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        """Move or cast."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._prepare_tables()
+        return self
+
+    def _prepare_tables(self) -> None:
+        """Before a compilation or a capture, which could not make them."""
+        device = self.A_log.device
+        if device.type in ("cpu", "cuda"):
+            self._write_tables.on(device)
+            self._read_tables.on(device)
+
     def _project(self, linear: nn.Module, x: Tensor) -> Tensor:
         return project(linear, x, low_latency=self.low_latency_projections)
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Write strength and log-decay, float32 [B*H, T, 1]."""
         beta = torch.sigmoid(self._project(self.b_proj, x).float())
-        step = F.softplus(self._project(self.a_proj, x).float() + self.dt_bias.float())
-        log_decay = -self.A_log.float().exp() * step
-        return _to_streams(beta.unsqueeze(-1)), _to_streams(log_decay.unsqueeze(-1))
+        # By head before the softplus: of a gradient with other strides its backward makes a tensor
+        # with strides that torch.compile does not expect.
+        step = self._project(self.a_proj, x).float() + self.dt_bias.float()
+        step = F.softplus(step.transpose(1, 2).contiguous())
+        log_decay = -self.A_log.float().exp().unsqueeze(-1) * step
+        return _to_streams(beta.unsqueeze(-1)), log_decay.flatten(0, 1).unsqueeze(-1)
 
-    def _select(self, scores: Tensor, norm: nn.Module | None, count: int) -> tuple[Tensor, Tensor]:
+    def _select(
+        self, scores: Tensor, norm: nn.Module | None, tables: CandidateTables
+    ) -> tuple[Tensor, Tensor]:
         """From projected scores [B, T, H*K]: the best slots' bank rows and scores [B*H, T, k]."""
         args = self.args
         if norm is not None:
             scores = norm(scores.flatten(0, 1)).unflatten(0, scores.shape[:2])
-        slots, selected = product_key_topk(
-            self._split_heads(scores.float()), args.factor_dims, count
-        )
+        per_head = self._split_heads(scores.float())
+        slots, selected = topk_by_table(per_head, args.factor_dims, tables)
         slots = _to_streams(slots)
         streams = torch.arange(slots.shape[0], dtype=torch.int32, device=slots.device)
         rows = slots + (streams * args.slots_per_head).view(-1, 1, 1)

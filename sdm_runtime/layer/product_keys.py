@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sdm_runtime.layer.candidates import CandidateTable, candidate_table
+from sdm_runtime.layer.candidates import CandidateTable, CandidateTables, candidate_tables
 
 # Rows are handled in blocks of this many candidates, to bound the working memory (about 40 bytes
 # per candidate); a CPU does best while a block stays in its caches.
@@ -40,10 +40,17 @@ def product_key_topk(scores: Tensor, factor_dims: Sequence[int], k: int) -> tupl
         reaches `scores` (summed in a fixed order).
     """
     dims = tuple(factor_dims)
-    table = candidate_table(dims, k, scores.device)
+    return topk_by_table(scores, dims, candidate_tables(dims, k))
+
+
+def topk_by_table(
+    scores: Tensor, dims: tuple[int, ...], tables: CandidateTables
+) -> tuple[Tensor, Tensor]:
+    """As product_key_topk, for the widths and the k of the tables."""
+    table = tables.on(scores.device)
     flat = scores.reshape(-1, sum(dims))
     slots, selected = _ProductKeyTopK.apply(flat, dims, table)  # type: ignore[no-untyped-call]
-    shape = (*scores.shape[:-1], k)
+    shape = (*scores.shape[:-1], table.k)
     return slots.view(shape), selected.view(shape)
 
 

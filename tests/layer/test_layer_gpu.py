@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sdm_runtime.layer.candidates import candidate_table
+from sdm_runtime.layer.candidates import candidate_tables
 from sdm_runtime.layer.product_keys import product_key_topk
 
 pytestmark = [
@@ -39,7 +39,7 @@ def test_gradient_repeats_bit_for_bit() -> None:
 
 
 def test_captured() -> None:
-    candidate_table.cache_clear()
+    candidate_tables.cache_clear()
     static = scores(64).cuda()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from naive_topk import naive_topk
 
 from sdm_runtime.layer import product_keys
-from sdm_runtime.layer.candidates import candidate_table
+from sdm_runtime.layer.candidates import CandidateTables, candidate_tables
 from sdm_runtime.layer.product_keys import product_key_topk
 
 CPU = torch.device("cpu")
@@ -67,9 +67,9 @@ def test_all_equal_takes_the_largest_rank_sums() -> None:
 
 def test_the_check_sees_another_rule_of_ties(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table in another order of ties must be caught."""
-    table = candidate_table((4, 4), 2, CPU)
+    table = candidate_tables((4, 4), 2).on(CPU)
     flipped = type(table)(table.k, table.kept, table.positions[::-1], table.sums[::-1])
-    monkeypatch.setattr(product_keys, "candidate_table", lambda *_: flipped)
+    monkeypatch.setattr(CandidateTables, "on", lambda *_: flipped)
     with pytest.raises(AssertionError):
         check(torch.zeros(1, 8), (4, 4), 2)
 
@@ -134,7 +134,7 @@ def test_empty_and_shapes() -> None:
 @pytest.mark.parametrize(("width", "k"), [(100, 64), (256, 128), (65536, 128)])
 def test_candidates_do_not_grow_with_the_slots(width: int, k: int) -> None:
     """Pairs of positions with (i+1) * (j+1) <= k, and little padding in the gradient's sums."""
-    table = candidate_table((width, width), k, CPU)
+    table = candidate_tables((width, width), k).on(CPU)
     assert table.count == sum(k // i for i in range(1, k + 1))
     padded = sum(group.numel() for sums in table.sums for group in sums.groups)
     assert padded <= 2 * 2 * table.count
