@@ -7,7 +7,35 @@ the plan inspection tool works on a machine that has neither.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what a type checker sees of the names below
+    from sdm_runtime import dispatch as dispatch
+    from sdm_runtime import graphs as graphs
+    from sdm_runtime import inspect as inspect
+    from sdm_runtime import instruments as instruments
+    from sdm_runtime import kernels as kernels
+    from sdm_runtime import layer as layer
+    from sdm_runtime import linear as linear
+    from sdm_runtime import qualify as qualify
+    from sdm_runtime import train as train
+    from sdm_runtime.blas_step import BlasGemmStep as BlasGemmStep
+    from sdm_runtime.chain import StepChain as StepChain
+    from sdm_runtime.dispatch import last_dispatch as last_dispatch
+    from sdm_runtime.errors import CudaError as CudaError
+    from sdm_runtime.errors import PlanError as PlanError
+    from sdm_runtime.graphed_chain import GraphedChain as GraphedChain
+    from sdm_runtime.layer import MemoryCache as MemoryCache
+    from sdm_runtime.layer import SparseDeltaMemory as SparseDeltaMemory
+    from sdm_runtime.layer import SparseDeltaMemoryArgs as SparseDeltaMemoryArgs
+    from sdm_runtime.layer import split_weight_decay as split_weight_decay
+    from sdm_runtime.linear import bf16_linear as bf16_linear
+    from sdm_runtime.ops import sdm_write_read as sdm_write_read
+    from sdm_runtime.plans import Plan as Plan
+    from sdm_runtime.runtime import backends as backends
+
+    __version__: str
+    _core: Any  # the extension, which has no types
 
 _EXPORTS = {
     "BlasGemmStep": "blas_step",
@@ -40,14 +68,16 @@ _SUBMODULES = (
 __all__ = [*_EXPORTS, *_SUBMODULES]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    if name in _SUBMODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name == "__version__":
-        return _installed_version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # which would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        if name in _EXPORTS:
+            return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+        if name in _SUBMODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name == "__version__":
+            return _installed_version()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _installed_version() -> str:

@@ -7,7 +7,18 @@ resolve on first use, so that what needs torch or cuda-python is loaded only whe
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what a type checker sees of the names below
+    from sdm_runtime.inspect.files import decode as decode
+    from sdm_runtime.inspect.files import load as load
+    from sdm_runtime.inspect.live import bindings as bindings
+    from sdm_runtime.inspect.live import graph as graph
+    from sdm_runtime.inspect.live import trace as trace
+    from sdm_runtime.inspect.model import ChainModel as ChainModel
+    from sdm_runtime.inspect.model import FileError as FileError
+    from sdm_runtime.inspect.report import write_report as write_report
+    from sdm_runtime.inspect.timeline import load_trace as load_trace
 
 _EXPORTS = {
     "ChainModel": "model",
@@ -24,10 +35,12 @@ _EXPORTS = {
 __all__ = [*_EXPORTS]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # which would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        if name in _EXPORTS:
+            return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,18 @@ Names resolve on first use. The design is in ``verdicts``; the other files are o
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what a type checker sees of the names below
+    from sdm_runtime.qualify.public import decide as decide
+    from sdm_runtime.qualify.public import decide_backward as decide_backward
+    from sdm_runtime.qualify.public import matches_blas as matches_blas
+    from sdm_runtime.qualify.public import prepare as prepare
+    from sdm_runtime.qualify.public import prepare_skipped as prepare_skipped
+    from sdm_runtime.qualify.public import reset as reset
+    from sdm_runtime.qualify.public import stats as stats
+    from sdm_runtime.qualify.verdicts import Decision as Decision
+    from sdm_runtime.qualify.verdicts import Qualifier as Qualifier
 
 _EXPORTS = {
     "Decision": "verdicts",
@@ -23,12 +34,14 @@ _EXPORTS = {
 __all__ = [*_EXPORTS]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        found = getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-        globals()[name] = found  # the next use finds it without coming here
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # which would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        if name in _EXPORTS:
+            found = getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+            globals()[name] = found  # the next use finds it without coming here
+            return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
