@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -13,7 +14,12 @@ from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.bank import initial_bank, no_readings
 from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.candidates import CandidateTables, candidate_tables
-from sdm_runtime.layer.initialization import init_decay_rates_, init_step_bias_
+from sdm_runtime.layer.initialization import (
+    init_decay_rates_,
+    init_step_bias_,
+    reset_module,
+    tensors_by_holder,
+)
 from sdm_runtime.layer.inputs import check_inputs
 from sdm_runtime.layer.product_keys import topk_by_table
 from sdm_runtime.layer.projection import plain_linear, project
@@ -81,7 +87,7 @@ class SparseDeltaMemory(nn.Module):
         self.write_act = SlotWeights(args.write_act, args.write_act_scale)
         self._write_tables = candidate_tables(args.factor_dims, args.num_writes)
         self._read_tables = candidate_tables(args.factor_dims, args.num_reads)
-        self._reset_own_parameters()
+        self._reset_own_parameters(("A_log", "dt_bias", "memory"))
         self._prepare_tables()
 
     def forward(self, x: Tensor, cache: MemoryCache | None = None) -> tuple[Tensor, MemoryCache]:
@@ -126,14 +132,33 @@ class SparseDeltaMemory(nn.Module):
     if TYPE_CHECKING:  # nn.Module's takes and gives anything
         __call__ = forward
 
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew, as construction does (also after `to_empty`)."""
-        for child in self.children():
-            for module in child.modules():
-                reset = getattr(module, "reset_parameters", None)
-                if reset is not None:
-                    reset()
-        self._reset_own_parameters()
+    def reset_parameters(self, names: Iterable[str] | None = None) -> None:
+        """Draw parameters anew, as construction does: all of them, or the named ones by themselves.
+
+        All are drawn after `to_empty`, which leaves them without values. A loader that has found
+        some in a checkpoint names those that it missed, in a framework's hook for example::
+
+            def _init_weights(self, module):
+                if isinstance(module, SparseDeltaMemory):
+                    state = [*module.named_parameters(), *module.named_buffers()]
+                    module.reset_parameters(name for name, t in state if not was_loaded(t))
+
+        Values are written through torch.nn.init alone, so that a framework which guards its
+        functions for what it has loaded may also ask for all.
+
+        Args:
+            names: parameters and buffers, as `state_dict` names them: "memory", "Wo.weight".
+
+        Raises:
+            TypeError: `names` are no strings, or one alone.
+            ValueError: a name that is not there, or of a module without `reset_parameters`; nothing
+                was changed.
+        """
+        wanted = tensors_by_holder(self, names)
+        for holder, own in wanted.items():
+            if holder is not self:
+                reset_module(holder, own)
+        self._reset_own_parameters(wanted.get(self, set()))
 
     def extra_repr(self) -> str:
         """The sizes that the submodules do not show."""
@@ -143,10 +168,12 @@ class SparseDeltaMemory(nn.Module):
             f"writes={a.num_writes}, reads={a.num_reads}, layer_id={self.layer_id}"
         )
 
-    def _reset_own_parameters(self) -> None:
-        init_decay_rates_(self.A_log, self.args.A_init_range)
-        init_step_bias_(self.dt_bias)
-        if self.memory is not None:
+    def _reset_own_parameters(self, names: Container[str]) -> None:
+        if "A_log" in names:
+            init_decay_rates_(self.A_log, self.args.A_init_range)
+        if "dt_bias" in names:
+            init_step_bias_(self.dt_bias)
+        if "memory" in names and self.memory is not None:
             nn.init.zeros_(self.memory)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
