@@ -1,10 +1,11 @@
 """Times whole calls of the operation at the target shapes: eager, and both passes in a graph.
 
-    python tools/bench/backward.py [--shapes NAME...] [--rounds 5] [--graph] [--json OUT.json]
+    python tools/bench/backward.py [--shapes NAME...] [--slots PICKS...] [--rounds 5] [--graph]
+                                   [--json OUT.json]
 
 Milliseconds, medians over rounds; "issue" is the host's part of the backward, "plans" what building
-its chain takes of that, in microseconds. bf16 bank, random
-slots that are distinct within a token, the first call of each shape left out.
+its chain takes of that, in microseconds. bf16 bank, the first call of each shape left out. Slots:
+slot_picks.py.
 """
 
 from __future__ import annotations
@@ -17,24 +18,22 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+from slot_picks import add_option, pick_slots
 from step_operands import SHAPES, Sizes
 
 from sdm_runtime import last_dispatch, sdm_write_read
 from sdm_runtime.graphs import capture_step
 
 
-def random_slots(sizes: Sizes, count: int, generator: torch.Generator) -> torch.Tensor:
-    """int32 [P, T, count]: distinct in a token, as the slots per stream are a power of two."""
-    tokens = (sizes.streams, sizes.steps * sizes.chunk, 1)
-    device = generator.device
-    start = torch.randint(sizes.slots, tokens, device=device, generator=generator)
-    stride = 2 * torch.randint(sizes.slots // 2, tokens, device=device, generator=generator) + 1
-    slots = (start + stride * torch.arange(count, device=device)) % sizes.slots
-    stream = torch.arange(sizes.streams, device=device)[:, None, None]
+def draw_slots(sizes: Sizes, picks: str, generator: torch.Generator) -> torch.Tensor:
+    """Bank rows that tokens pick: int32 [P, T, W], distinct in a token."""
+    tokens = (sizes.streams, sizes.steps * sizes.chunk)
+    slots = pick_slots(picks, tokens, sizes.entries, sizes.slots, generator)
+    stream = torch.arange(sizes.streams, device=generator.device)[:, None, None]
     return (slots + stream * sizes.slots).to(torch.int32)
 
 
-def make_inputs(sizes: Sizes) -> dict[str, torch.Tensor]:
+def make_inputs(sizes: Sizes, picks: str = "uniform") -> dict[str, torch.Tensor]:
     """The operation's tensors; the bank is a leaf to be cloned for every call."""
     generator = torch.Generator("cuda").manual_seed(1)
 
@@ -52,8 +51,8 @@ def make_inputs(sizes: Sizes) -> dict[str, torch.Tensor]:
     }
     for tensor in inputs.values():
         tensor.requires_grad_()
-    inputs["k_idx"] = random_slots(sizes, sizes.entries, generator)
-    inputs["q_idx"] = random_slots(sizes, sizes.entries, generator)
+    inputs["k_idx"] = draw_slots(sizes, picks, generator)
+    inputs["q_idx"] = draw_slots(sizes, picks, generator)
     inputs["grad"] = normal(p * t, sizes.hd).bfloat16()
     return inputs
 
@@ -93,9 +92,9 @@ def graph_times(
     return [elapsed_ms(lambda: captured(inputs["grad"]))[1] for _ in range(rounds)]
 
 
-def measure(sizes: Sizes, rounds: int, in_graph: bool) -> dict[str, float | str]:
+def measure(sizes: Sizes, picks: str, rounds: int, in_graph: bool) -> dict[str, float | str]:
     """Medians of one shape; "graph" is 0 unless asked for."""
-    inputs = make_inputs(sizes)
+    inputs = make_inputs(sizes, picks)
     leaves = [tensor for tensor in inputs.values() if tensor.requires_grad]
     samples: dict[str, list[float]] = {
         name: [] for name in ("forward", "issue", "backward", "plan")
@@ -116,30 +115,32 @@ def measure(sizes: Sizes, rounds: int, in_graph: bool) -> dict[str, float | str]
 
     samples["graph"] = graph_times(sizes, inputs, leaves, rounds) if in_graph else [0.0]
     row: dict[str, float | str] = {name: statistics.median(ms) for name, ms in samples.items()}
-    return {"shape": sizes.name, **row, "gemm": str(dispatch["gemm"]), "pdl": str(dispatch["pdl"])}
+    names = {"shape": sizes.name, "slots": picks}
+    return {**names, **row, "gemm": str(dispatch["gemm"]), "pdl": str(dispatch["pdl"])}
 
 
 def main() -> None:
     """Print a row a shape and write all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="*", default=[s.name for s in SHAPES])
+    add_option(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--graph", action="store_true", help="also capture both passes")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []
     for sizes in SHAPES:
-        if sizes.name not in options.shapes:
-            continue
-        row = measure(sizes, options.rounds, options.graph)
-        rows.append(row)
-        print(
-            f"{row['shape']:9s} forward {row['forward']:7.2f}  backward {row['backward']:7.2f}"
-            f" (issue {row['issue']:6.2f}, plans {row['plan']:4.0f} us)"
-            f"  both in a graph {row['graph']:7.2f} ms  gemm {row['gemm']}, pdl {row['pdl']}",
-            flush=True,
-        )
-        torch.cuda.empty_cache()
+        for picks in options.slots if sizes.name in options.shapes else ():
+            row = measure(sizes, picks, options.rounds, options.graph)
+            rows.append(row)
+            print(
+                f"{row['shape']:9s} {row['slots']:8s} forward {row['forward']:7.2f}"
+                f"  backward {row['backward']:7.2f}"
+                f" (issue {row['issue']:6.2f}, plans {row['plan']:4.0f} us)"
+                f"  both in a graph {row['graph']:7.2f} ms  gemm {row['gemm']}, pdl {row['pdl']}",
+                flush=True,
+            )
+            torch.cuda.empty_cache()
     if options.json:
         machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
         options.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))

@@ -1,6 +1,6 @@
 """What a backward spends its time on at the target shapes: its kernels, in and out of the chain.
 
-    python tools/bench/backward_breakdown.py [--shapes NAME...] [--forward]
+    python tools/bench/backward_breakdown.py [--shapes NAME...] [--slots PICKS...] [--forward]
 
 One profiled call a shape, after two that are not; milliseconds of device time by kernel, the
 chain's four first. "before" and "after" are the device's time from the first kernel to the chain's
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 from backward import forward, make_inputs
+from slot_picks import add_option
 from step_operands import SHAPES, Sizes
 from torch.autograd import DeviceType
 
@@ -71,9 +72,9 @@ def print_table(title: str, found: list[Kernel]) -> None:
             print(f"  {times[name]:8.3f} ms {counts[name]:6d}  {name[:110]}")
 
 
-def breakdown(sizes: Sizes, with_forward: bool) -> None:
+def breakdown(sizes: Sizes, picks: str, with_forward: bool) -> None:
     """Print one shape's tables."""
-    inputs = make_inputs(sizes)
+    inputs = make_inputs(sizes, picks)
     leaves = [tensor for tensor in inputs.values() if tensor.requires_grad]
 
     def backward(readings: torch.Tensor) -> None:
@@ -82,21 +83,22 @@ def breakdown(sizes: Sizes, with_forward: bool) -> None:
     for _ in range(2):
         backward(forward(sizes, inputs))
     readings = forward(sizes, inputs)
-    print_table(f"{sizes.name} backward", profiled(lambda: backward(readings)))
+    print_table(f"{sizes.name} {picks} backward", profiled(lambda: backward(readings)))
     if with_forward:
         with torch.no_grad():
-            print_table(f"{sizes.name} forward", profiled(lambda: forward(sizes, inputs)))
+            print_table(f"{sizes.name} {picks} forward", profiled(lambda: forward(sizes, inputs)))
 
 
 def main() -> None:
     """A table a shape."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="*", default=[s.name for s in SHAPES])
+    add_option(parser)
     parser.add_argument("--forward", action="store_true", help="the forward as well")
     options = parser.parse_args()
     for sizes in SHAPES:
-        if sizes.name in options.shapes:
-            breakdown(sizes, options.forward)
+        for picks in options.slots if sizes.name in options.shapes else ():
+            breakdown(sizes, picks, options.forward)
             torch.cuda.empty_cache()
 
 

@@ -1,13 +1,13 @@
 """Times the step kernels and their chains at the target shapes, inside CUDA graphs.
 
-    python tools/bench/step_kernels.py [--shapes NAME...] [--json OUT.json]
+    python tools/bench/step_kernels.py [--shapes NAME...] [--slots PICKS...] [--json OUT.json]
 
 Every figure is the median over replays of one graph that holds a launch for each step, in
 microseconds a step: steps touch other rows, so rows are as cold as in a backward. The floor of a
 kernel counts each row once, at the rates that random 2-KB rows reach on an H200 (2.2 TB/s gathered,
 3.3 TB/s read and written); the forward's is that of its two kernels of rows. `chain` is the
 backward's, `forward` the forward's, `forward drop` the same without snapshots. The matrix product
-is timed beside the library's, in turn.
+is timed beside the library's, in turn. Slots: slot_picks.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from slot_picks import add_option
 from step_operands import SHAPES, Sizes, make_operands
 
 from sdm_runtime import kernels
@@ -139,10 +140,10 @@ def floor_us(sizes: Sizes, name: str) -> float | None:
     return floors.get(name.split()[0])
 
 
-def time_shape(sizes: Sizes) -> list[dict[str, object]]:
+def time_shape(sizes: Sizes, picks: str) -> list[dict[str, object]]:
     """Every row of one shape."""
     torch.manual_seed(0)
-    operands = make_operands(sizes)
+    operands = make_operands(sizes, picks)
     chains = make_chains(sizes, operands)
     graphs = {name: chain.graph() for name, chain in chains.items()}
     replays: dict[str, Callable[[], None]] = {n: g.replay for n, g in graphs.items()}
@@ -150,7 +151,8 @@ def time_shape(sizes: Sizes) -> list[dict[str, object]]:
     replays["baddbmm"] = library.replay
     rows = []
     for name, times in time_in_turn(replays, sizes.steps).items():
-        row: dict[str, object] = {"shape": sizes.name, "what": name, "steps": sizes.steps}
+        row: dict[str, object] = {"shape": sizes.name, "slots": picks, "what": name}
+        row["steps"] = sizes.steps
         row |= {"us": statistics.median(times), "spread_us": max(times) - min(times)}
         row["floor_us"] = floor_us(sizes, name)
         if name in chains and len(chains[name].plans) == 1:
@@ -163,18 +165,19 @@ def print_rows(rows: list[dict[str, object]]) -> None:
     for row in rows:
         floor = row["floor_us"]
         text = f"floor {floor:7.2f}" if isinstance(floor, float) else " " * 13
-        print(f"{row['shape']:<9} {row['what']:<16} {row['us']:8.2f} +- {row['spread_us']:5.2f} us  {text}")  # fmt: skip # noqa: E501
+        print(f"{row['shape']:<9} {row['slots']:<8} {row['what']:<16} {row['us']:8.2f} +- {row['spread_us']:5.2f} us  {text}")  # fmt: skip # noqa: E501
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="*", default=[s.name for s in SHAPES])
+    add_option(parser)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows: list[dict[str, object]] = []
     for sizes in SHAPES:
-        if sizes.name in args.shapes:
-            found = time_shape(sizes)
+        for picks in args.slots if sizes.name in args.shapes else ():
+            found = time_shape(sizes, picks)
             print_rows(found)
             rows += found
             torch.cuda.empty_cache()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from slot_picks import pick_slots
 
 FIRST, LAST = 1 << 31, 1 << 30
 
@@ -48,13 +49,11 @@ SHAPES = [
 ]
 
 
-def draw_slots(sizes: Sizes) -> torch.Tensor:
-    """Random rows, distinct in a token: int64 [N, C, W], one of every stripe of S / W slots."""
-    stripe = sizes.slots // sizes.entries
-    shape = (sizes.chunks, sizes.chunk, sizes.entries)
-    slots = torch.randint(stripe, shape, device="cuda")
-    slots += torch.arange(sizes.entries, device="cuda") * stripe
-    stream = torch.arange(sizes.chunks, device="cuda") % sizes.streams
+def draw_slots(sizes: Sizes, picks: str, generator: torch.Generator) -> torch.Tensor:
+    """Bank rows that tokens pick: int64 [N, C, W], distinct in a token."""
+    tokens = (sizes.chunks, sizes.chunk)
+    slots = pick_slots(picks, tokens, sizes.entries, sizes.slots, generator)
+    stream = torch.arange(sizes.chunks, device=generator.device) % sizes.streams
     return slots + (stream * sizes.slots)[:, None, None]
 
 
@@ -66,7 +65,10 @@ def sort_records(slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     first[:, 1:] = rows[:, 1:] != rows[:, :-1]
     last = torch.ones_like(first)
     last[:, :-1] = first[:, 1:]
-    word = first * FIRST + last * LAST + order // width * 512 + order % width
+    position = torch.arange(rows.shape[1], device=slots.device)
+    begin = torch.where(first, position, 0).cummax(1).values  # of each entry's group
+    distance = (position - begin).clamp(max=4095)
+    word = first * FIRST + last * LAST + (distance << 18) + order // width * 512 + order % width
     records = torch.empty(*rows.shape, 4, dtype=torch.int32, device=slots.device)
     records[..., 0] = torch.where(word >= 1 << 31, word - (1 << 32), word)
     records[..., 1] = rows
@@ -76,8 +78,9 @@ def sort_records(slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return records, torch.nn.functional.pad(counts, (0, missing)).contiguous()
 
 
-def make_operands(sizes: Sizes) -> dict[str, torch.Tensor]:
+def make_operands(sizes: Sizes, picks: str = "uniform") -> dict[str, torch.Tensor]:
     """Every operand of the backward's and the forward's kernels, bf16 rows, dense snapshots."""
+    generator = torch.Generator("cuda").manual_seed(0)
 
     def floats(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device="cuda") * 0.01
@@ -85,13 +88,13 @@ def make_operands(sizes: Sizes) -> dict[str, torch.Tensor]:
     def rows(count: int) -> torch.Tensor:
         return torch.empty(count, sizes.hd, device="cuda", dtype=torch.bfloat16).normal_(0, 0.01)
 
-    write_slots = draw_slots(sizes)
+    write_slots = draw_slots(sizes, picks, generator)
     rec, bpre = sort_records(write_slots)
     entries = sizes.tokens * sizes.entries
     planes = {n: floats(sizes.slices, entries) for n in ("dpd", "out_eff", "out_g", "dq")}
     names = ("d_u", "d_dv", "delta", "gy", "residual", "reading")
     by_token = {n: floats(sizes.tokens, sizes.hd) for n in names}
-    read_slots = draw_slots(sizes)
+    read_slots = draw_slots(sizes, picks, generator)
     slots = torch.cat((write_slots, read_slots), 2).reshape(sizes.tokens, -1).to(torch.int32)
     weights = floats(*slots.shape).view(torch.int32)
     bank_rows = sizes.streams * sizes.slots

@@ -99,15 +99,18 @@ inline void draw_chunk(const Sizes& sizes, int stream, std::mt19937& random, sdm
     }
   }
   std::sort(order.begin(), order.end());
-  int groups = 0;
+  int groups = 0, begin = 0;
   for (int i = 0; i < sizes.entries(); ++i) {
     const auto [row, entry] = order[i];
     const bool first = i == 0 || order[i - 1].first != row;
     const bool last = i + 1 == sizes.entries() || order[i + 1].first != row;
     if (counts && i % 32 == 0) counts[i / 32] = groups;
     groups += first;
+    if (first) begin = i;
+    const auto distance = uint32_t(std::min(i - begin, sdm::kDistanceSaturated));
     const auto token = uint32_t(entry / sizes.writes), w = uint32_t(entry % sizes.writes);
-    records[i] = {uint32_t(first) << 31 | uint32_t(last) << 30 | token << 9 | w, row, 0.01f, 0.9f};
+    const uint32_t bits = uint32_t(first) << 31 | uint32_t(last) << 30;
+    records[i] = {bits | distance << sdm::kRecordDistanceAt | token << 9 | w, row, 0.01f, 0.9f};
   }
 }
 
