@@ -78,8 +78,8 @@ function(sdm_add_device_code target folder)
     file(MAKE_DIRECTORY ${keep} ${folder})
     add_custom_command(
       OUTPUT ${image}
-      BYPRODUCTS ${ptx}
-      COMMAND ${Python_EXECUTABLE} ${compile} ${CUDAToolkit_NVCC_EXECUTABLE}
+      BYPRODUCTS ${ptx} ${keep}/resources.json
+      COMMAND ${Python_EXECUTABLE} ${compile} ${keep}/resources.json ${CUDAToolkit_NVCC_EXECUTABLE}
               -fatbin -std=c++20 -O3 -fmad=false ${flags}
               -I${CMAKE_CURRENT_SOURCE_DIR}/csrc --keep --keep-dir ${keep}
               -MD -MF ${keep}/${entry}.d -o ${image} ${source}

@@ -17,6 +17,7 @@ import re
 import sys
 from pathlib import Path
 
+import compile_device_code
 import scan_device_code
 
 WAIT_CAPABILITY = 90  # programmatic launch exists from here on
@@ -90,6 +91,12 @@ def describe(line: str) -> dict[str, object]:
     }
 
 
+def spilled(line: str) -> list[str]:
+    """What keeps registers in memory, of one image of the list, a line each."""
+    notes = Path(line.split(";")[2]).with_name("resources.json")
+    return compile_device_code.spill_lines(json.loads(notes.read_text()))
+
+
 def table_cpp(images: list[dict[str, object]]) -> str:
     """The table as C++."""
     image_rows, entry_rows = [], []
@@ -109,13 +116,16 @@ def main() -> int:
     parser.add_argument("--cpp", type=Path, required=True)
     parser.add_argument("list", type=Path)
     args = parser.parse_args()
-    images = [describe(line) for line in args.list.read_text().splitlines() if line]
+    lines = [line for line in args.list.read_text().splitlines() if line]
+    images = [describe(line) for line in lines]
     names = [e["name"] for i in images for e in i["entries"]]  # type: ignore[attr-defined]
     if len(names) != len(set(names)):
         twice = sorted({n for n in names if names.count(n) > 1})
         raise SystemExit(f"device functions defined twice: {', '.join(map(str, twice))}")
     args.json.write_text(json.dumps({"nvcc": args.nvcc, "images": images}, indent=1) + "\n")
     args.cpp.write_text(table_cpp(images))
+    found = [spill for line in lines for spill in spilled(line)]
+    print(f"registers in memory: {len(found)} of the functions and targets", *found, sep="\n")
     return 0
 
 
