@@ -5,6 +5,13 @@
 
 namespace sdm {
 
+// Of this thread's token, blockIdx.x * blockDim.z + threadIdx.z in 64 bits, the number in its
+// chunk; without a division of 64 bits.
+__device__ __forceinline__ int32_t token_in_chunk(int32_t chunk_size) {
+  const auto size = static_cast<uint32_t>(chunk_size);
+  return static_cast<int32_t>((blockIdx.x % size * blockDim.z + threadIdx.z) % size);
+}
+
 // kCopyCols columns a thread: with 8, half a warp copies a row and a warp two, so that bf16 rows
 // travel in 16-byte pieces too.
 template <RowType kType, int kCopyCols, GatherShape kShape>

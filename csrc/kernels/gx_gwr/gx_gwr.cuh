@@ -24,12 +24,13 @@ __device__ __forceinline__ void gx_gwr_device(const GxGwrParams& params) {
 
   // Place. The grid: x = tokens, y = slices; so are the block's z and y, a warp each.
   const auto slice = static_cast<int32_t>(blockIdx.y * blockDim.y + threadIdx.y);
-  const auto token = static_cast<int32_t>(blockIdx.x * blockDim.z + threadIdx.z);
+  const int64_t token = int64_t{blockIdx.x} * blockDim.z + threadIdx.z;
   const Team<kLaneColumns> team(params.hd, slice);
-  const int32_t step_tokens = params.num_parallel * params.chunk_size;
+  const int64_t step_tokens = int64_t{params.num_parallel} * params.chunk_size;
   const bool exists = token < step_tokens && slice < num_slices(params.hd);
-  const int64_t row = int64_t{params.step} * step_tokens + (exists ? token : 0);
-  const int64_t in_sequence = int64_t{params.step} * params.chunk_size + token % params.chunk_size;
+  const int64_t row = params.step * step_tokens + (exists ? token : 0);
+  const int64_t in_sequence =
+      int64_t{params.step} * params.chunk_size + token_in_chunk(params.chunk_size);
   const bool live = exists && in_sequence < params.num_tokens;
 
   // Shared memory of the warp: the ring, the writes' rows, their weights.
