@@ -62,7 +62,7 @@ def record_launches(kernel: str, types: tuple[str, ...], shape: Shape, per_token
         for tile in (1, 8, 32):
             tiles = -(-shape.chunk * per_token // (8 * tile))
             grid = (slice_groups(shape.hd, held) * tiles, *streams_grid(shape.streams, tile))
-            shared = 4 * 256 * (4 * held + 4 * held) + 8 * 32 * tile
+            shared = 4 * 256 * (4 * held + 4 * held) + 2128 + 8 * 16 * tile
             yield Launch(entry, grid, (256, 1, 1), shared)
 
 
@@ -159,6 +159,25 @@ def test_hard_numbers(kernel: str, hd: int) -> None:
 def test_groups_longer_than_a_block_of_records(kernel: str) -> None:
     shape = Shape(hd=64, chunk=80, writes=2, reads=2, slots=3, repeat=True, hot=True)
     assert_same_bits(kernel, shape)
+
+
+@pytest.mark.parametrize("picks", ["skewed", "one-hot"])
+@pytest.mark.parametrize("hd", [36, 128, 130, 256])
+@pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds", "fx_write"])
+def test_long_groups(kernel: str, hd: int, picks: str) -> None:
+    """Groups over several tiles and blocks of records, with whole and ragged last chunks."""
+    for seed, types in enumerate([(BF16, BF16, BF16), (F32, F32, F32), (BF16, BF16, F32)]):
+        shape = Shape(hd=hd, types=types, picks=picks, slots=48, streams=1, seed=seed)
+        shape = replace(shape, chunk=(70, 33, 97)[seed], writes=4, reads=3, steps=1, padding=seed)
+        if kernel != "fx_write" or types[0] == types[2]:
+            assert_same_bits(kernel, shape)
+
+
+@pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
+@pytest.mark.parametrize("per_entry", [False, True])
+def test_long_groups_of_every_row_type(types: tuple[str, str, str], per_entry: bool) -> None:
+    shape = Shape(hd=256, types=types, picks="one-hot", slots=40, streams=1, chunk=68)
+    assert_same_bits("gx_pa2", replace(shape, writes=2, steps=1, per_entry=per_entry))
 
 
 @pytest.mark.parametrize("writes", [1, 7, 8, 9, 16, 33])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from gpu import NEEDS_GPU, on_cpu, on_gpu
@@ -83,6 +85,50 @@ def test_many_entries(kernel: str, hot: bool) -> None:
 def test_groups_across_tiles(kernel: str) -> None:
     shape = Shape(hd=64, chunk=150, writes=2, reads=2, slots=3, repeat=True, hot=True)
     assert_same_bits(kernel, shape)
+
+
+@pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
+@pytest.mark.parametrize("hd", [36, 128, 320, 1024])
+@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
+def test_slots_as_trained_models_pick_them(kernel: str, hd: int, picks: str) -> None:
+    """Whole chunks with groups over several tiles, blocks of records and blocks of threads."""
+    for seed, types in enumerate(GRAD_TYPES):
+        if kernel[0] == "f" and types[0] != types[2]:
+            continue  # the forward has no rows of gradients
+        shape = Shape(hd=hd, types=types, picks=picks, chunk=64, writes=16, reads=24, seed=seed)
+        assert_same_bits(kernel, replace(shape, streams=3, slots=512, padding=5))
+
+
+@pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
+@pytest.mark.parametrize("picks", ["skewed", "one-hot"])
+def test_long_groups_of_every_row_type(types: tuple[str, str, str], picks: str) -> None:
+    for hd in (128, 256):
+        for per_entry in (False, True):
+            shape = Shape(hd=hd, types=types, picks=picks, chunk=64, writes=16, slots=512)
+            assert_same_bits("gx_pa2", replace(shape, per_entry=per_entry))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["gx_gwr", "fx_read"])
+def test_more_tokens_in_a_step_than_31_bits_count(kernel: str) -> None:
+    """2^31 + 256 tokens of one column and one entry, up to 60 GiB of operands; all are real."""
+    chunk, streams = 256, (1 << 23) + 1
+    tokens = chunk * streams
+    sizes = {"num_parallel": streams, "chunk_size": chunk, "num_tokens": chunk, "ti": 0}
+    rows = torch.tensor([[2.0], [3.0], [5.0]], device="cuda")
+    out = torch.full((tokens, 1), -7.0, device="cuda")
+    if kernel == "gx_gwr":
+        weight = torch.full((tokens, 1), 0.5, device="cuda")
+        slots = torch.ones(tokens, 1, device="cuda", dtype=torch.int32)
+        kernels.gx_gwr(rows, weight, weight, slots, out, torch.empty_like(out), **sizes)
+        expected = 1.5  # 0.5 * 3
+    else:
+        entries = torch.ones(tokens, 2, 2, device="cuda", dtype=torch.int32)
+        entries[..., 1] = int(torch.tensor(0.5).view(torch.int32))
+        v = torch.ones(tokens, 1, device="cuda")
+        kernels.fx_read(rows, v, entries, out, torch.empty_like(out), num_writes=1, **sizes)
+        expected = 2.5  # 1 + 0.5 * 3
+    assert bool((out == expected).all())
 
 
 @pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])

@@ -30,6 +30,7 @@ class Shape:
     slots: int = 16
     padding: int = 1  # tokens missing in the last step
     hot: bool = False  # most entries on few slots
+    picks: str = "uniform"  # or "skewed", "one-hot": as trained models pick slots
     repeat: bool = False  # a token may name a slot twice
     per_entry: bool = False  # the snapshot layout
     no_snapshot: bool = False  # fx_write keeps none
@@ -94,10 +95,19 @@ class Draw:
         if shape.repeat:
             most = 2 if shape.hot else shape.slots
             return torch.randint(most, (*size, per_token), generator=self.generator)
+        if shape.picks == "skewed":  # distinct in a token while 7 and the slots have no divisor
+            u = torch.rand((*size, 1), generator=self.generator)
+            return ((shape.slots * u**6).long() + 7 * torch.arange(per_token)) % shape.slots
         weights = torch.rand((*size, shape.slots), generator=self.generator)
         if shape.hot:
             weights[..., : shape.slots // 4] += 0.8
-        return weights.argsort(-1, descending=True)[..., :per_token]
+        if shape.picks == "one-hot":  # a sink that every token names, among other slots
+            weights[..., shape.slots // 3] = 2
+        picked = weights.argsort(-1, descending=True)[..., :per_token]
+        if shape.picks == "one-hot":
+            order = torch.rand(picked.shape, generator=self.generator).argsort(-1)
+            picked = picked.gather(-1, order)
+        return picked
 
 
 def padding_tokens(shape: Shape) -> torch.Tensor:

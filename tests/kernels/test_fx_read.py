@@ -66,3 +66,9 @@ def test_order_of_entries_matters():
     other = run("fx_read", tensors | {"row_weights": backwards}, sizes)
     assert {"residual", "reading"} <= set(differing(after, other))
     torch.testing.assert_close(after["reading"], other["reading"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
+def test_slots_as_trained_models_pick_them(picks):
+    shape = Shape(hd=6, streams=1, chunk=64, writes=24, reads=24, slots=256, steps=1, picks=picks)
+    assert_matches_reference("fx_read", shape)

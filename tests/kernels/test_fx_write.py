@@ -80,3 +80,9 @@ def test_other_rows_and_steps_are_left_alone():
     assert set(differing(tensors, after)) == {"bank", "snap"}
     half = len(after["snap"]) // 2
     assert torch.equal(after["snap"][:half], tensors["snap"][:half])
+
+
+@pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
+def test_slots_as_trained_models_pick_them(picks):
+    shape = Shape(hd=6, streams=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
+    assert_matches_reference("fx_write", shape)

@@ -61,3 +61,9 @@ def test_order_of_writes_matters():
     after, other = run("gx_gwr", tensors, sizes), run("gx_gwr", reversed_writes, sizes)
     assert "d_dv" in differing(after, other)
     torch.testing.assert_close(after["d_dv"], other["d_dv"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
+def test_slots_as_trained_models_pick_them(picks):
+    shape = Shape(hd=6, streams=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
+    assert_matches_reference("gx_gwr", shape)

@@ -123,3 +123,9 @@ def test_order_of_a_group_matters():
     other["rec"][0, 1:-1] = middle.flip(0)
     after, swapped = run("gx_pa2", tensors, sizes), run("gx_pa2", other, sizes)
     assert differing(after, swapped) == ["grad", "rec"]
+
+
+@pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
+def test_slots_as_trained_models_pick_them(picks):
+    shape = Shape(hd=6, streams=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
+    assert_matches_reference("gx_pa2", shape)

@@ -28,6 +28,7 @@ class Case:
     dtype: torch.dtype = torch.float32
     gate_per_write: bool = False
     repeats: bool = False  # a token may name a slot twice
+    picks: str = "uniform"  # or "skewed", "one-hot": as trained models pick slots
     decay: float = 1.0  # g is uniform in [-decay, 0]
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
@@ -50,7 +51,7 @@ def make_inputs(case: Case) -> dict[str, Tensor]:
     else:
         k_idx = torch.rand(*lead, case.S, generator=gen).argsort(-1)[..., : case.W]
     gates = case.W if case.gate_per_write else 1
-    return {
+    inputs = {
         "memory": normal(case.P * case.S, case.hd).to(case.dtype),
         "k_idx": (k_idx + base).int(),
         "k_val": normal(*lead, case.W) / case.W**0.5,
@@ -60,6 +61,17 @@ def make_inputs(case: Case) -> dict[str, Tensor]:
         "q_idx": (torch.randint(0, case.S, (*lead, case.R), generator=gen) + base).int(),
         "q_val": normal(*lead, case.R),
     }
+    if case.picks == "skewed":
+        for name, count in (("k_idx", case.W), ("q_idx", case.R)):
+            start = torch.rand(*lead, 1, generator=gen).pow(6).mul(case.S).long()
+            inputs[name] = ((start + 7 * torch.arange(count)) % case.S + base).int()
+    elif case.picks == "one-hot":  # a sink that every token writes and reads
+        sink = base.int()
+        k_idx = inputs["k_idx"]
+        inputs["k_idx"] = torch.where(k_idx == sink, k_idx[..., :1], k_idx)
+        for name in ("k_idx", "q_idx"):
+            inputs[name][..., :1] = sink
+    return inputs
 
 
 def make_grad(case: Case) -> Tensor:

@@ -24,6 +24,8 @@ _CASES = {
     "ragged, several slices": Case(T=70, hd=300, P=3),
     "odd head dim": Case(hd=77, W=1, R=1, S=1),
     "long chunk": Case(T=300, C=256, S=64, decay=0.1),
+    "skewed slots": Case(S=512, W=16, R=16, T=150, C=64, hd=128, picks="skewed"),
+    "one slot in every token": Case(S=512, W=8, R=8, T=150, C=64, hd=256, picks="one-hot"),
 }
 _OPTIONS = [
     {},

@@ -32,6 +32,8 @@ _SHAPES = {
     "strong decay": Case(decay=30.0, S=8),
     "long chunk": Case(T=300, C=256, S=64),
     "odd chunk": Case(T=100, C=37),
+    "skewed slots": Case(S=512, W=16, R=16, T=150, C=64, picks="skewed"),
+    "one slot in every token": Case(S=512, W=8, R=8, T=150, C=64, picks="one-hot"),
     "wide": Case(W=64, R=64, S=100, T=40, hd=8),
 }
 

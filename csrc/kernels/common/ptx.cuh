@@ -88,6 +88,19 @@ __device__ __forceinline__ uint4 load_now(const uint4* from) {
   return v;
 }
 
+__device__ __forceinline__ float load_now(const float* from) {
+  float v;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+  return v;
+}
+
+// The same bits, of which the compiler knows nothing: what follows from them is not kept from
+// before.
+__device__ __forceinline__ uint32_t opaque(uint32_t bits) {
+  asm volatile("" : "+r"(bits));
+  return bits;
+}
+
 // Two floats to bfloat16, nearest even, the first in the low half; float_to_bf16's bits, but for
 // the payload of a NaN.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {

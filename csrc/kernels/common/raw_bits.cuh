@@ -39,6 +39,17 @@ __device__ __forceinline__ RawBits<kBytes> load_bits(const char* from) {
   return bits;
 }
 
+// The same bits, to be decoded anew: fewer registers than their floats, where those are seldom
+// used.
+template <int kBytes>
+__device__ __forceinline__ RawBits<kBytes> decoded_later(RawBits<kBytes> bits) {
+  if constexpr (kBytes >= 4) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) bits.word[i] = ptx::opaque(bits.word[i]);
+  }
+  return bits;
+}
+
 // From shared memory, or from global memory through L1.
 template <int kBytes>
 __device__ __forceinline__ RawBits<kBytes> read_bits(const void* from) {
@@ -91,13 +102,14 @@ __device__ __forceinline__ void fetch_bits(RawBits<kBytes>* to, const char* from
   }
 }
 
-// The same through L1.
+// The same through L1, each 16 bytes into a plane of a PlanesRing.
 template <int kBytes>
-__device__ __forceinline__ void fetch_bits_cached(RawBits<kBytes>* to, const char* from) {
+__device__ __forceinline__ void fetch_planes_cached(char* to, int32_t plane_bytes,
+                                                    const char* from) {
   static_assert(kBytes % 16 == 0);
 #pragma unroll
   for (int i = 0; i < kBytes / 16; ++i) {
-    ptx::copy_async_cached(reinterpret_cast<char*>(to) + 16 * i, from + 16 * i);
+    ptx::copy_async_cached(to + i * plane_bytes, from + 16 * i);
   }
 }
 

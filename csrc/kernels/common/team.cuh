@@ -24,9 +24,10 @@ struct Team {
   // `slice_group`: which of team_layout()'s slice groups this warp works on.
   __device__ __forceinline__ Team(int32_t hd, int32_t slice_group) {
     const TeamLayout layout = team_layout(hd, kCols);
-    lane = static_cast<int32_t>(threadIdx.x) % kLanes;
-    member = lane % kSize;
-    index = lane / kSize;
+    // Unsigned: a remainder is then one instruction.
+    lane = static_cast<int32_t>(threadIdx.x % uint32_t{kLanes});
+    member = static_cast<int32_t>(threadIdx.x % uint32_t{kSize});
+    index = static_cast<int32_t>(threadIdx.x % uint32_t{kLanes} / uint32_t{kSize});
     two_streams = layout.streams_per_warp == 2;
     stream = two_streams ? index : 0;
     slice = slice_group * layout.slices_per_warp + (two_streams ? 0 : index);

@@ -16,4 +16,31 @@ class ThreadRing {
   Raw* own_;
 };
 
+// The same for pieces of 16 or more bytes, each 16 in a plane of their own: a thread's neighbours
+// in a bank are then the next threads, and no access of a warp meets a bank twice at once.
+template <class Raw, int kThreads, int kDepth>
+class PlanesRing {
+ public:
+  static constexpr int kPlaneBytes = 16 * kThreads * kDepth;
+
+  __device__ __forceinline__ explicit PlanesRing(char* shared) : own_(shared + 16 * threadIdx.x) {}
+  // The first 16 bytes' place; the others' are kPlaneBytes behind each other.
+  __device__ __forceinline__ char* operator[](int32_t slot) const {
+    return own_ + slot * (16 * kThreads);
+  }
+  __device__ __forceinline__ Raw read(int32_t slot) const {
+    Raw raw;
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(Raw)) / 16; ++i) {
+      const uint4 v = *reinterpret_cast<const uint4*>((*this)[slot] + i * kPlaneBytes);
+      raw.word[4 * i] = v.x, raw.word[4 * i + 1] = v.y;
+      raw.word[4 * i + 2] = v.z, raw.word[4 * i + 3] = v.w;
+    }
+    return raw;
+  }
+
+ private:
+  char* own_;
+};
+
 }  // namespace sdm

@@ -26,11 +26,12 @@ class ThreadRows {
   // Rows first_row, first_row + 1, .. of `rows` [any, hd].
   __device__ __forceinline__ ThreadRows(const void* rows, RowFormat, int64_t first_row, int32_t hd,
                                         Columns columns)
-      : piece_(static_cast<const char*>(rows) + bytes(first_row * hd) + bytes(columns.column)),
+      : rows_(static_cast<const char*>(rows) + bytes(first_row * hd)),
+        column_bytes_(static_cast<uint32_t>(bytes(columns.column))),
         row_bytes_(static_cast<uint32_t>(bytes(hd))),
         active_(columns.count != 0) {}
 
-  __device__ __forceinline__ Raw load(int32_t row) const {
+  __device__ __forceinline__ Raw load(int32_t row, float /*scale*/ = 1.0f) const {
     return active_ ? load_bits<sizeof(Raw)>(address(row)) : Raw{};
   }
   // Through L1: for rows that many teams of an SM read, and that nothing writes meanwhile.
@@ -41,9 +42,18 @@ class ThreadRows {
   __device__ __forceinline__ void fetch(Raw* to, int32_t row, float /*scale*/) const {
     if (active_) fetch_bits<sizeof(Raw)>(to, address(row));
   }
-  // The same through L1.
-  __device__ __forceinline__ void fetch_cached(Raw* to, int32_t row) const {
-    if (active_) fetch_bits_cached(to, address(row));
+  // Into its place in a PlanesRing, through L1.
+  template <class Ring>
+  __device__ __forceinline__ void fetch_cached(const Ring& ring, int32_t slot, int32_t row) const {
+    if (active_) fetch_planes_cached<sizeof(Raw)>(ring[slot], Ring::kPlaneBytes, address(row));
+  }
+  template <class Ring>
+  __device__ __forceinline__ void clear_unused(const Ring& ring, int32_t slot) const {
+    if (active_) return;
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(Raw)) / 16; ++i) {
+      *reinterpret_cast<uint4*>(ring[slot] + i * Ring::kPlaneBytes) = make_uint4(0, 0, 0, 0);
+    }
   }
   // The same for a row that may be -1, none: zeros then, and past the slice.
   __device__ __forceinline__ void fetch_or_clear(Raw* to, int32_t row) const {
@@ -66,10 +76,13 @@ class ThreadRows {
     return columns * element_bits(kType) / 8;
   }
   __device__ __forceinline__ char* address(int32_t row) const {
-    return const_cast<char*>(piece_) + uint64_t{static_cast<uint32_t>(row)} * row_bytes_;
+    return const_cast<char*>(rows_) +
+           (uint64_t{static_cast<uint32_t>(row)} * row_bytes_ + column_bytes_);
   }
 
-  const char* piece_;
+  // Apart, so that what all threads share needs no registers of theirs.
+  const char* rows_;
+  uint32_t column_bytes_;
   uint32_t row_bytes_;
   bool active_;
 };
@@ -99,7 +112,13 @@ class ThreadRows<kAnyRow, kCols> {
   __device__ __forceinline__ void fetch(Raw* to, int32_t row, float scale) const {
     *to = load(row, scale);
   }
-  __device__ __forceinline__ void fetch_cached(Raw* to, int32_t row) const { *to = load(row); }
+  template <class Ring>
+  __device__ __forceinline__ void fetch_cached(const Ring& ring, int32_t slot, int32_t row) const {
+    static_assert(sizeof(Raw) == 16);
+    *reinterpret_cast<Raw*>(ring[slot]) = load(row);
+  }
+  template <class Ring>
+  __device__ __forceinline__ void clear_unused(const Ring&, int32_t) const {}
   __device__ __forceinline__ void fetch_or_clear(Raw* to, int32_t row) const {
     *to = row >= 0 ? load(row) : Raw{};
   }

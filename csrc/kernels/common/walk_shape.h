@@ -1,6 +1,7 @@
 // The block of a kernel that walks sorted records: its threads, and how far rows are fetched ahead.
 #pragma once
 #include "kernels/common/group_list.h"
+#include "kernels/common/long_group_shape.h"
 #include "kernels/common/row_bits.h"
 
 namespace sdm {
@@ -15,9 +16,13 @@ struct WalkShape {
   SDM_HD constexpr uint32_t ring_bytes(RowType type, int columns) const {
     return static_cast<uint32_t>(threads * depth) * piece_bytes(type, columns);
   }
-  // The warps' lists of groups, for tiles of so many positions.
+  // What follows the rings: the block's long groups, and the warps' lists of groups for tiles of so
+  // many positions.
+  SDM_HD constexpr uint32_t long_bytes() const {
+    return static_cast<uint32_t>(long_group_bytes(warps()));
+  }
   SDM_HD constexpr uint32_t list_bytes(int32_t tile) const {
-    return static_cast<uint32_t>(warps() * tile) * uint32_t{sizeof(GroupHead)};
+    return long_bytes() + static_cast<uint32_t>(warps() * tile) * uint32_t{sizeof(GroupHead)};
   }
 };
 

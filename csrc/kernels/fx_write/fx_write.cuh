@@ -8,7 +8,7 @@
 // bank      fx_write                  after the wait, L2, ring
 // snap      fx_write                  never (stored only)
 #pragma once
-#include "kernels/common/group_walk.cuh"
+#include "kernels/common/long_groups.cuh"
 #include "kernels/common/pdl.cuh"
 #include "kernels/common/snapshot_rows.h"
 #include "kernels/common/thread_ring.cuh"
@@ -21,7 +21,8 @@ template <RowType kBank, int kCols, WalkShape kShape = kWriteShape>
 __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   constexpr RowType kFloats = kBank == kAnyRow ? kAnyRow : RowType::kFloat32;
   using Raw = RawPiece<kBank, kCols>;
-  constexpr uint32_t kListAt = kShape.ring_bytes(kBank, kCols);
+  constexpr uint32_t kLongAt = write_ring_bytes(kShape, kBank, kCols);
+  constexpr uint32_t kListAt = kLongAt + kShape.long_bytes();
   constexpr int32_t kDepth = kShape.depth;
   char* shared = ptx::dynamic_shared();
   const ThreadRing<Raw, kShape.threads> ring(shared);
@@ -42,10 +43,12 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   const int32_t blocks = (place.entries + kLanes - 1) / kLanes;
   const int32_t* counts = keeps ? params.bpre + chunk * (blocks + 1) : &params.updates->row;
   const int32_t count = ptx::load_now(counts + (keeps ? min(place.block(), blocks) : 0));
-  const int64_t first_snap = keeps ? dense_snapshot_row(chunk, place.entries, count) : 0;
-  const int32_t groups =
-      list_groups(list, updates, place, team.lane,
-                  [](const Record&, int32_t groups_before) { return groups_before; });
+  const LongGroups<kCols, kShape.warps()> longs(shared + kLongAt, team, place);
+  const TileGroups tile = list_groups<true>(list, updates, place, team.lane, longs.tail());
+  const int32_t groups = tile.count;
+  longs.post(list, tile);
+  const int64_t first_snap =
+      keeps ? dense_snapshot_row(chunk, place.entries, count + tile.groups_before) : 0;
 
   const ThreadRows<kBank, kCols> bank(params.bank, {params.bank_type}, 0, params.hd, team.columns);
   const ThreadRows<kBank, kCols> snap(params.snap, {params.bank_type}, first_snap, params.hd,
@@ -54,7 +57,7 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
                                          team.columns);
 
   const auto fetch = [&](int32_t slot, int32_t group) {
-    if (group < groups && list[group].row >= 0) bank.fetch(ring[slot], list[group].row, 1.0f);
+    if (group < groups) bank.fetch(ring[slot], list[group].row, 1.0f);
     ptx::copy_commit();
   };
 
@@ -67,39 +70,62 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
 #pragma unroll 1
   for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * streams + team.stream);
 
+  // The long groups' sums, while the rows are on their way.
+  longs.meet();
+  const uint32_t long_warps = longs.warps();
+  if (long_warps != 0) {
+    longs.add(long_warps, updates, params.delta + first_token * params.hd, params.hd);
+  }
+
   // Groups, one a round for each stream of the warp.
+  const auto finish = [&](int32_t row, const Raw& m_raw, float decay, const float (&acc)[kCols]) {
+    float m[kCols];
+    decode<kBank, kCols>(m_raw, 1.0f, m);
+#pragma unroll
+    for (int c = 0; c < kCols; ++c) m[c] = fused(m[c], decay, acc[c]);
+    bank.store(row, encode<kBank, kCols>(m));
+  };
   for (int32_t round = 0; round * streams < groups; ++round) {
     const int32_t slot = round % kDepth;
     const int32_t group = round * streams + team.stream;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
+    const bool valid = live && !record_invalid(head.word);
 
     // FIRST: the row, kept as it was, and the sum's first link.
-    float x[kCols], m[kCols], acc[kCols];
+    float x[kCols], acc[kCols];
     const auto x_raw = delta.load_cached(record_token(head.word));
     ptx::copy_wait<kDepth - 1>();
     const auto m_raw = read_bits<sizeof(Raw)>(ring[slot]);
-    if (keeps && live && head.row >= 0) snap.store(head.snap_row, m_raw);
+    if (keeps && valid) snap.store(group, m_raw);
     decode<kFloats, kCols>(x_raw, 1.0f, x);
-    decode<kBank, kCols>(m_raw, 1.0f, m);
 #pragma unroll
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
     // The slot is read: fetch the group kDepth rounds further on.
     fetch(slot, group + kDepth * streams);
 
-    // The entries up to LAST.
+    // The other entries, but for those of a long group.
     float decay = head.decay;
-    GroupRest<kCols> rest{updates, place.entries, head.position + 1,
-                          live && !record_last(head.word)};
-    rest.add(delta, acc, decay);
+    const bool later = tile.is_long && group == groups - 1;
+    if (!later) {
+      GroupRest<kCols>{updates, place.entries, position_of(head, place) + 1,
+                       live && !record_last(head.word)}
+          .add(delta, acc, decay);
+    }
 
     // LAST: the row advanced.
-    if (live && head.row >= 0) {
-#pragma unroll
-      for (int c = 0; c < kCols; ++c) acc[c] = fused(m[c], decay, acc[c]);
-      bank.store(head.row, encode<kBank, kCols>(acc));
+    if (valid && !later) finish(head.row, m_raw, decay, acc);
+  }
+
+  // A long group: its sum is the block's, its row is where the last round left it.
+  if (tile.is_long && owns_last(team, groups)) {
+    float acc[kCols], decay;
+    const GroupHead head = read_head(list + groups - 1);
+    if (!longs.read(long_warps, acc, decay)) {
+      whole_group<kCols>(head, updates, place).add_from_zero(delta, acc, decay);
     }
+    finish(head.row, read_bits<sizeof(Raw)>(ring[last_slot(groups, streams, kDepth)]), decay, acc);
   }
 }
 

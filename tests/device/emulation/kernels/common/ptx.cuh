@@ -44,11 +44,14 @@ T load_l2(const T* from) {
 }
 
 inline int32_t load_now(const int32_t* from) { return *from; }
+inline float load_now(const float* from) { return *from; }
 
 inline uint4 load_now(const uint4* from) {
   ::emulation::check_alignment(from, 16);
   return *from;
 }
+
+inline uint32_t opaque(uint32_t bits) { return bits; }
 
 inline uint32_t pack_bf16(float low, float high) {
   return float_to_bf16(low) | uint32_t{float_to_bf16(high)} << 16;
