@@ -6,7 +6,6 @@ import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.blas_step import blas_handle
 from sdm_runtime.errors import PlanError
+from sdm_runtime.files import write_file
 from sdm_runtime.plan_files import read_plan_file, starts_with
 from sdm_runtime.plan_format import PLAN_MAGIC
 from sdm_runtime.plans import Plan, moved_operand
@@ -237,8 +237,11 @@ class StepChain:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the chain's plans, step count and order to ``path``; operands are not written."""
-        Path(path).write_bytes(self.to_bytes())
+        """Write the chain's plans, step count and order to ``path``; operands are not written.
+
+        The file is replaced in one piece or not at all. Raises OSError when it cannot be written.
+        """
+        write_file(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """What :meth:`save` writes."""
@@ -251,11 +254,11 @@ class StepChain:
         """Read a chain written by :meth:`save`, by this or another process; it is unbound.
 
         Raises:
-            OSError: The file cannot be read (FileNotFoundError: is not there), or is no regular
-                file.
+            OSError: The file cannot be read (FileNotFoundError: is not there), or is neither a
+                regular file nor a pipe that somebody writes to.
             PlanError: The file is no chain that this build can run; the message says which byte.
         """
-        data = read_plan_file(path)
+        data = read_plan_file(os.fspath(path))
         if starts_with(data, PLAN_MAGIC):
             raise PlanError("chain: this is a plan: Plan.load reads it (byte 0)")
         plans, steps, ascending = _core.decode_chain(data)

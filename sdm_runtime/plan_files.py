@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import stat
-from pathlib import Path
-
+from sdm_runtime.files import MOST_BYTES, Source, opened, too_large
 from sdm_runtime.plan_format import CHAIN_MAGIC, PLAN_MAGIC, ChainHeader, PlanHeader
 
 _TOTALS = {
@@ -19,22 +16,28 @@ def starts_with(data: bytes, magic: int) -> bool:
     return data[:8] == magic.to_bytes(8, "little")
 
 
-def read_plan_file(path: str | os.PathLike[str]) -> bytes:
+def read_plan_file(source: Source) -> bytes:
     """The bytes for a decoder: the header, and one byte past what it promises if there are more.
 
     The decoder then names what is wrong, whatever the file's size.
 
+    Args:
+        source: A regular file or a pipe, by path; or an open descriptor, such as
+            ``sdm_runtime.files.STANDARD_INPUT``.
+
     Raises:
         FileNotFoundError: There is no such file; as open() raises it.
-        OSError: The file cannot be read, or is no regular file (a device or a pipe may never end).
+        OSError: The file cannot be read, or is a device, a folder or a pipe that nobody writes to;
+            or there are more bytes, and more promised, than any plan or chain has.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(f"{os.fspath(path)}: not a regular file")
-    with Path(path).open("rb") as file:
-        head = file.read(PlanHeader.SIZE)
+    with opened(source) as reader:
+        head = reader.read(PlanHeader.SIZE)
         span = _TOTALS.get(head[:8])
         if span is None:
             return head
         promised = int.from_bytes(head[span[0] : span[0] + span[1]], "little")
-        there = os.fstat(file.fileno()).st_size
-        return head + file.read(max(0, min(promised + 1, there) - len(head)))
+        wanted = min(promised, MOST_BYTES) + 1
+        data = head + reader.read(max(0, wanted - len(head)))
+    if len(data) > MOST_BYTES:
+        raise too_large(source)
+    return data

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from sdm_runtime import _core
 from sdm_runtime.errors import PlanError
+from sdm_runtime.files import write_file
 from sdm_runtime.plan_files import read_plan_file, starts_with
 from sdm_runtime.plan_format import CHAIN_MAGIC, Access, FieldType, PatchKind
 from sdm_runtime.plan_records import word
@@ -121,19 +121,22 @@ class Plan:
         return cls(_core.Plan.decode(tensor.detach().numpy()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan's bytes to ``path``. Operands are not written, only their names."""
-        Path(path).write_bytes(self._core.bytes())
+        """Write the plan's bytes to ``path``. Operands are not written, only their names.
+
+        The file is replaced in one piece or not at all. Raises OSError when it cannot be written.
+        """
+        write_file(path, self._core.bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan written by :meth:`save`, by this or another process; it is unbound.
 
         Raises:
-            OSError: The file cannot be read (FileNotFoundError: is not there), or is no regular
-                file.
+            OSError: The file cannot be read (FileNotFoundError: is not there), or is neither a
+                regular file nor a pipe that somebody writes to.
             PlanError: The file is no plan that this build can run, or a chain.
         """
-        data = read_plan_file(path)
+        data = read_plan_file(os.fspath(path))
         if starts_with(data, CHAIN_MAGIC):
             raise PlanError("plan: this is a chain: StepChain.load reads it (byte 0)")
         return cls(_core.Plan.decode(data))

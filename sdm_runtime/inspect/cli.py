@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from sdm_runtime.files import STANDARD_INPUT, Source, source_name
 from sdm_runtime.inspect.files import load
 from sdm_runtime.inspect.model import ChainModel, FileError
 from sdm_runtime.inspect.terminal import make_console, print_json
@@ -28,7 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A plan or chain file.")]
+# No Path, to which ./- and - are the same.
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="A plan or chain file; - is standard input.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 PlanOption = Annotated[int | None, typer.Option("--plan", help="Only the plan with this index.")]
 
@@ -80,6 +84,8 @@ def diff_command(a: FileArgument, b: FileArgument, as_json: JsonOption = False) 
     """What differs between two files, field by field. Exit status 1 when anything does."""
     from sdm_runtime.inspect.diff import diff, print_diff
 
+    if a == b == "-":
+        _stop("FILE: expected '-' for one of two files, got it for both", as_json)
     differences = diff(_load(a, as_json), _load(b, as_json))
     if as_json:
         print_json([difference.as_data() for difference in differences])
@@ -118,7 +124,7 @@ def verify_command(
         facts = load_facts(device_images)
         bound = load_bindings(bindings) if bindings else None
     except OSError as error:
-        _stop(_unread(error), as_json)
+        _stop(_unusable(error), as_json)
     except ValueError as error:
         _stop(str(error), as_json)
     found = verify(chain, facts=facts, bindings=bound, device_uuid=device_uuid)
@@ -155,28 +161,38 @@ def report_command(
     """One self-contained page: the chain as a diagram, parameters, byte map, timeline."""
     from sdm_runtime.inspect.report import write_report
 
-    _load(file, as_json)  # its own message for a damaged file
     try:
-        write_report(file, output, trace=trace)
+        size = write_report(_source(file), output, trace=trace)
+    except FileError as error:
+        _stop_at(file, error, as_json)
     except OSError as error:
-        _stop(_unread(error), as_json)
+        _stop(_unusable(error), as_json)
     except ValueError as error:
         _stop(str(error), as_json)
     if as_json:
-        print_json({"report": str(output), "bytes": output.stat().st_size})
+        print_json({"report": str(output), "bytes": size})
 
 
-def _load(file: Path, as_json: bool) -> ChainModel:
+def _load(file: str, as_json: bool) -> ChainModel:
     try:
-        return load(file)
+        return load(_source(file))
     except FileError as error:
-        _stop(f"{file}: {error}", as_json, reason=error.reason, byte=error.byte)
+        _stop_at(file, error, as_json)
     except OSError as error:
-        _stop(_unread(error), as_json)
+        _stop(_unusable(error), as_json)
 
 
-def _unread(error: OSError) -> str:
-    """The file and the system's reason, without its number."""
+def _source(file: str) -> Source:
+    return STANDARD_INPUT if file == "-" else file
+
+
+def _stop_at(file: str, error: FileError, as_json: bool) -> NoReturn:
+    message = f"{source_name(_source(file))}: {error}"
+    _stop(message, as_json, reason=error.reason, byte=error.byte)
+
+
+def _unusable(error: OSError) -> str:
+    """The file and the system's reason."""
     return f"{error.filename}: {error.strerror.lower()}" if error.strerror else str(error)
 
 

@@ -6,8 +6,7 @@ What needs the kernel (is it registered, do its numbers stay inside the operands
 
 from __future__ import annotations
 
-import os
-
+from sdm_runtime.files import Source
 from sdm_runtime.inspect.checks import check_seal, expect
 from sdm_runtime.inspect.decode_plan import decode_plan
 from sdm_runtime.inspect.model import ChainModel, FileError
@@ -21,12 +20,12 @@ from sdm_runtime.plan_format import (
 )
 
 
-def load(path: str | os.PathLike[str]) -> ChainModel:
-    """Read a plan or chain file.
+def load(path: Source) -> ChainModel:
+    """Read a plan or chain file: a regular file or a pipe, by path or open descriptor.
 
     Raises:
         FileError: The file is no plan or chain; the message says which byte, and why.
-        OSError: The file cannot be read, or is no regular file.
+        OSError: The file cannot be read, as ``read_plan_file`` says.
     """
     return decode(read_plan_file(path))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from sdm_runtime.chain import StepChain
+from sdm_runtime.files import write_file
 from sdm_runtime.graphed_chain import GraphedChain
 from sdm_runtime.inspect.files import decode, load
 from sdm_runtime.inspect.graph_match import match
@@ -151,5 +151,5 @@ def bindings(
                 "device": str(tensor.device),
             }
     if path is not None:
-        Path(path).write_text(json.dumps(bound, indent=1))
+        write_file(path, json.dumps(bound, indent=1).encode())
     return bound

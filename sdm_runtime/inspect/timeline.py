@@ -10,11 +10,14 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from sdm_runtime.files import Source, source_name, write_file
+from sdm_runtime.json_files import expect, member, number, read_json
+
 _FORMAT, _VERSION = "sdm-trace", 1
+_MOST_US = 1e15  # thirty years; sums of such times stay finite and exact to a microsecond or so
 _CLOCK_TICK_US = 1e-3  # clocks count nanoseconds; less is a rounding of the microseconds
 
 
@@ -41,14 +44,19 @@ class Trace:
     kernels: tuple[KernelTime, ...]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write JSON that :func:`load_trace` reads."""
+        """Write JSON that :func:`load_trace` reads; the file is replaced whole or not at all.
+
+        Raises:
+            ValueError: A time is no finite number.
+            OSError: The file cannot be written.
+        """
         data = {
             "format": _FORMAT,
             "version": _VERSION,
             "source": self.source,
             "kernels": [asdict(kernel) for kernel in self.kernels],
         }
-        Path(path).write_text(json.dumps(data))
+        write_file(path, json.dumps(data, allow_nan=False).encode())
 
     @property
     def span_us(self) -> float:
@@ -88,28 +96,38 @@ def make_trace(source: str, kernels: Sequence[KernelTime]) -> Trace:
     return Trace(source, tuple(shifted))
 
 
-def load_trace(path: str | os.PathLike[str]) -> Trace:
-    """Read what :meth:`Trace.save` wrote.
+def load_trace(path: Source) -> Trace:
+    """Read what :meth:`Trace.save` wrote, from a regular file or a pipe.
 
     Raises:
         ValueError: The file holds something else; the message says what.
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, as ``sdm_runtime.files.read_file`` says.
     """
     try:
-        data: dict[str, Any] = json.loads(Path(path).read_text())
-        if (data["format"], data["version"]) != (_FORMAT, _VERSION):
-            raise ValueError(f"format {data['format']} {data['version']}")
-        kernels = [_kernel(entry) for entry in data["kernels"]]
-        return make_trace(str(data["source"]), kernels)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{os.fspath(path)}: not a trace: {error!r}") from None
+        data = expect("trace", read_json(path), dict)
+        given = data.get("format"), data.get("version")
+        if given != (_FORMAT, _VERSION):
+            raise ValueError(f"format: expected {_FORMAT} {_VERSION}, got {given[0]} {given[1]}")
+        source = member(data, "source", str)
+        entries = member(data, "kernels", list)
+        return make_trace(source, [_kernel(i, entry) for i, entry in enumerate(entries)])
+    except ValueError as error:
+        raise ValueError(f"{source_name(path)}: not a trace: {error}") from None
 
 
-def _kernel(entry: dict[str, Any]) -> KernelTime:
-    start, duration = float(entry["start_us"]), float(entry["duration_us"])
-    if not (math.isfinite(start) and math.isfinite(duration) and duration >= 0):
-        raise ValueError(f"a kernel from {start} us that takes {duration} us")
-    return KernelTime(str(entry["name"]), start, duration, int(entry["stream"]))
+def _kernel(index: int, entry: Any) -> KernelTime:
+    where = f"kernels[{index}]"
+    try:
+        values = expect("entry", entry, dict)
+        name, stream = member(values, "name", str), member(values, "stream", int)
+        start, duration = number(values, "start_us"), number(values, "duration_us")
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if not (abs(start) <= _MOST_US and 0 <= duration <= _MOST_US):
+        raise ValueError(
+            f"{where}: expected times up to {_MOST_US:g} us, got {duration:g} us from {start:g} us"
+        )
+    return KernelTime(name, start, duration, stream)
 
 
 def times_by_name(trace: Trace) -> list[NameTimes]:

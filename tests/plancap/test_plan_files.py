@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import threading
 
 import pytest
 import torch
 
 from sdm_runtime import Plan, PlanError, StepChain, kernels
+from sdm_runtime.files import MOST_BYTES
 from sdm_runtime.inspect.files import load
 from sdm_runtime.inspect.model import FileError
+from sdm_runtime.plan_format import ChainHeader, PlanHeader
 
 
 @pytest.fixture
@@ -28,9 +32,89 @@ LOADERS = (Plan.load, StepChain.load, load)
 def test_endless_files_are_refused(loader, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zeros").symlink_to("/dev/zero")
-    for path in ("pipe", "zeros", "."):
-        with pytest.raises(OSError, match="not a regular file"):
+    for path in ("zeros", "."):
+        with pytest.raises(OSError, match="not a regular file or a pipe"):
             loader(tmp_path / path)
+    with pytest.raises(OSError, match="a pipe that nobody writes to"):
+        loader(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_plan_or_chain_comes_through_a_pipe(loader, chain, tmp_path):
+    saved = chain.plans[0] if loader == Plan.load else chain
+    saved.save(tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    data = (tmp_path / "file").read_bytes()
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(data))
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # the writer need not wait
+    writer.start()
+    writer.join()
+    try:
+        assert loader(tmp_path / "pipe").steps == 2
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_pipe_without_end_is_read_no_further_than_promised(loader, chain, tmp_path):
+    chain.save(tmp_path / "chain")
+    chain.plans[0].save(tmp_path / "plan")
+    data = (tmp_path / ("plan" if loader == Plan.load else "chain")).read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(tmp_path / "pipe", os.O_WRONLY)
+    written = []
+
+    def write():
+        with open(writer, "wb", buffering=0) as pipe, contextlib.suppress(BrokenPipeError):
+            written.append(pipe.write(data))
+            while True:
+                written.append(pipe.write(bytes(1 << 16)))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        with pytest.raises((PlanError, FileError), match="truncated or padded"):
+            loader(tmp_path / "pipe")
+    finally:
+        os.close(reader)
+        thread.join()
+    assert sum(written) < 1 << 22
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_file_as_large_as_it_says_beyond_any_plan(loader, chain, tmp_path):
+    saved = chain.plans[0] if loader == Plan.load else chain
+    saved.save(tmp_path / "file")
+    first, size = (PlanHeader if loader == Plan.load else ChainHeader).SPANS["total_bytes"]
+    with (tmp_path / "file").open("r+b") as file:
+        file.seek(first)
+        file.write((1 << 40).to_bytes(size, "little"))
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match=f"expected at most {MOST_BYTES} bytes, got more"):
+        loader(tmp_path / "file")
+
+
+@pytest.mark.parametrize("kind", ["plan", "chain"])
+def test_a_save_replaces_the_file_whole(kind, chain, tmp_path, monkeypatch):
+    saved = chain.plans[0] if kind == "plan" else chain
+    path = tmp_path / "file"
+    path.write_bytes(b"an older file, which is longer than nothing")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fail_with(errno.ENOSPC))
+        with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+            saved.save(path)
+    assert path.read_bytes() == b"an older file, which is longer than nothing"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    saved.save(path)
+    assert type(saved).load(path).steps == 2
+
+
+def fail_with(number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    return fail
 
 
 @pytest.mark.parametrize("loader", LOADERS)

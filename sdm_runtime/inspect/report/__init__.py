@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
+from sdm_runtime.files import Source, source_name, write_file
 from sdm_runtime.inspect.timeline import Trace, load_trace
 
 __all__ = ["write_report"]
 
 
 def write_report(
-    chain_path: str | os.PathLike[str],
+    chain_path: Source,
     out_path: str | os.PathLike[str],
-    trace: str | os.PathLike[str] | Trace | None = None,
-) -> None:
+    trace: Source | Trace | None = None,
+) -> int:
     """Write one self-contained HTML page about a plan or chain file.
 
     Args:
-        chain_path: A plan or chain file.
-        out_path: The page to write; its folder must exist.
+        chain_path: A plan or chain file, or a pipe; a path or an open descriptor.
+        out_path: The page to write, in UTF-8; its folder must exist. It is replaced in one piece
+            or not at all.
         trace: Kernel times from :func:`sdm_runtime.inspect.trace`, or the file they are in.
+
+    Returns:
+        The page's size, bytes.
 
     Raises:
         FileError: ``chain_path`` is no plan or chain.
-        ValueError: ``trace`` is no trace.
+        ValueError: ``trace`` is no trace, or ``out_path`` is one of the files that are read.
         OSError: A file cannot be read or written.
     """
     from sdm_runtime.inspect.files import load
@@ -35,5 +39,15 @@ def write_report(
     chain = load(chain_path)
     times = trace if trace is None or isinstance(trace, Trace) else load_trace(trace)
     findings = verify(chain, facts=load_facts())
-    page = render(chain, Path(chain_path).name, findings, times)
-    Path(out_path).write_text(page, encoding="utf-8")
+    text = render(chain, _title(chain_path), findings, times)
+    # A name in a trace may hold what no encoding has: it stays visible.
+    page = text.encode("utf-8", errors="backslashreplace")
+    files = [chain_path] if trace is None or isinstance(trace, Trace) else [chain_path, trace]
+    write_file(out_path, page, inputs=files)
+    return len(page)
+
+
+def _title(source: Source) -> str:
+    """A file's own name as text; its bytes may be no UTF-8."""
+    name = os.path.basename(source_name(source))
+    return os.fsencode(name).decode("utf-8", errors="backslashreplace")

@@ -5,16 +5,16 @@ A file holds no addresses. ``sdm_runtime.inspect.bindings(chain)`` writes a live
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
+from typing import Any
 
+from sdm_runtime.files import Source, source_name
 from sdm_runtime.inspect.model import Operand
 from sdm_runtime.inspect.verify.findings import WARNING, Finding, Place
 from sdm_runtime.inspect.verify.shape import WIDE
+from sdm_runtime.json_files import expect, member, read_json
 from sdm_runtime.plan_format import Backend
 from sdm_runtime.plan_records import word
 
@@ -28,21 +28,30 @@ class Binding:
     dtype: str | None = None
 
 
-def load_bindings(path: str | os.PathLike[str]) -> dict[str, Binding]:
-    """Read ``{operand: {"address": int, "bytes": int, "dtype": str}}``.
+def load_bindings(path: Source) -> dict[str, Binding]:
+    """Read ``{operand: {"address": int, "bytes": int, "dtype": str}}``, from a file or a pipe.
 
     Raises:
-        ValueError: The file holds something else.
-        OSError: The file cannot be read.
+        ValueError: The file holds something else; the message says what.
+        OSError: The file cannot be read, as ``sdm_runtime.files.read_file`` says.
     """
     try:
-        entries = json.loads(Path(path).read_text())
-        return {
-            name: Binding(int(entry["address"]), int(entry["bytes"]), entry.get("dtype"))
-            for name, entry in entries.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{os.fspath(path)}: not a bindings file: {error!r}") from None
+        entries = expect("bindings", read_json(path), dict)
+        return {name: _binding(name, entry) for name, entry in entries.items()}
+    except ValueError as error:
+        raise ValueError(f"{source_name(path)}: not a bindings file: {error}") from None
+
+
+def _binding(name: str, entry: Any) -> Binding:
+    values = expect(name, entry, dict)
+    try:
+        address, size = member(values, "address", int), member(values, "bytes", int)
+        dtype = None if values.get("dtype") is None else member(values, "dtype", str)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if not (0 <= address < 1 << 64 and 0 <= size <= (1 << 64) - address):
+        raise ValueError(f"{name}: expected 64-bit addresses, got {size} bytes at {address}"[:200])
+    return Binding(address, size, dtype)
 
 
 def check_bindings(places: Sequence[Place], bindings: Mapping[str, Binding]) -> Iterator[Finding]:

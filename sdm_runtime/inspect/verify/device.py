@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from sdm_runtime.files import Source, source_name
 from sdm_runtime.inspect.verify.findings import Finding, Place
 from sdm_runtime.inspect.words import device_text
+from sdm_runtime.json_files import expect, member, read_json
 from sdm_runtime.plan_format import Backend, PlanHeader
 
 _INSTALLED = Path(__file__).parents[2] / "device" / "device_images.json"
@@ -26,26 +25,29 @@ class DeviceFacts:
     waits: dict[str, bool]  # entry: whether it waits for the launch ahead of it
 
 
-def load_facts(path: str | os.PathLike[str] | None = None) -> DeviceFacts | None:
+def load_facts(path: Source | None = None) -> DeviceFacts | None:
     """A build's ``device_images.json``; by default this installation's, None if it has none.
 
     Raises:
-        ValueError: The file is not one that a build writes.
-        OSError: ``path`` was given and cannot be read.
+        ValueError: The file is not one that a build writes; the message says what is wrong.
+        OSError: ``path`` was given and cannot be read, as ``sdm_runtime.files.read_file`` says.
     """
-    file = Path(path) if path is not None else _INSTALLED
-    if path is None and not file.is_file():
+    if path is None and not _INSTALLED.is_file():
         return None
+    source: Source = _INSTALLED if path is None else path
+    facts = DeviceFacts(source_name(source), {}, {})
     try:
-        images: list[dict[str, Any]] = json.loads(file.read_text())["images"]
-        entries = [(image["sha256"], entry) for image in images for entry in image["entries"]]
-        return DeviceFacts(
-            source=os.fspath(file),
-            image_of={entry["name"]: sha for sha, entry in entries},
-            waits={entry["name"]: bool(entry["waits"]) for _, entry in entries},
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{os.fspath(file)}: not a build's device_images.json: {error}") from None
+        data = expect("list", read_json(source), dict)
+        for image in member(data, "images", list):
+            values = expect("images", image, dict)
+            sha = member(values, "sha256", str)
+            for entry in member(values, "entries", list):
+                name = member(expect("entries", entry, dict), "name", str)
+                facts.image_of[name] = sha
+                facts.waits[name] = member(entry, "waits", bool)
+    except ValueError as error:
+        raise ValueError(f"{facts.source}: not a build's device_images.json: {error}") from None
+    return facts
 
 
 def check_image(place: Place, facts: DeviceFacts | None) -> Iterator[Finding]:
