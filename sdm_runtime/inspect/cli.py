@@ -1,7 +1,7 @@
 """The ``sdm-plan`` command.
 
 Exit status: 0 fine; 1 differences or faults found; 2 a file that cannot be read as a plan or chain,
-or a wrong argument.
+a wrong argument, or output that cannot be written. A reader that goes away changes none of them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import typer
 from sdm_runtime.files import STANDARD_INPUT, Source, source_name
 from sdm_runtime.inspect.files import load
 from sdm_runtime.inspect.model import ChainModel, FileError
+from sdm_runtime.inspect.output import UNUSABLE, complain, reason, run
 from sdm_runtime.inspect.terminal import make_console, print_json
 from sdm_runtime.version_option import Version
 
 FOUND = 1  # differences or faults
-UNUSABLE = 2  # the file or an argument
 
 app = typer.Typer(
     name="sdm-plan",
@@ -193,7 +193,7 @@ def _stop_at(file: str, error: FileError, as_json: bool) -> NoReturn:
 
 def _unusable(error: OSError) -> str:
     """The file and the system's reason."""
-    return f"{error.filename}: {error.strerror.lower()}" if error.strerror else str(error)
+    return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
 
 
 def _check_plan(chain: ChainModel, plan: int | None, as_json: bool) -> None:
@@ -205,17 +205,13 @@ def _stop(message: str, as_json: bool, **more: object) -> NoReturn:
     """Report what makes a file or an argument unusable."""
     if as_json:
         print_json({"error": message, **more})
-    print(f"sdm-plan: {message}", file=sys.stderr)
+    complain(f"sdm-plan: {message}")
     raise typer.Exit(UNUSABLE)
 
 
 def main() -> None:
-    """The console script. A reader that stops early (a pipe to head) is no error."""
-    try:
-        app()
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    """The console script."""
+    sys.exit(run(app, "sdm-plan"))
 
 
 if __name__ == "__main__":
