@@ -123,7 +123,7 @@ def test_training_commands_run(tmp_path: Path, monkeypatch) -> None:
 
 def test_environment_variables_are_all_there() -> None:
     listed = set(re.findall(r"^\| `(SDM_\w+)", README, re.M))
-    read = re.compile(r"(?:getenv\(|environ\.get\(|environ\[)\s*\"(SDM_\w+)\"")
+    read = re.compile(r"(?:getenv\(|environ\.get\(|environ\[|switch\()\s*\"(SDM_\w+)\"")
     used = set()
     for folder in ("csrc", "sdm_runtime"):
         for path in ROOT.joinpath(folder).rglob("*"):

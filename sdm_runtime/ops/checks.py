@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
+from sdm_runtime.environment import switch
 from sdm_runtime.errors import CudaError
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.forked import check_threads
@@ -54,7 +53,7 @@ def check_call(
     if memory.device.type == "cpu":
         check_threads(_OP)
     streams = Inputs(*(as_streams(x, num_parallel) for x in inputs))
-    if os.environ.get("SDM_CHECK_INDICES") == "1":
+    if switch("SDM_CHECK_INDICES"):
         _check_indices(memory, streams, num_memory_slots)
     form = snapshot_format(snapshot_quant, memory.dtype, geometry.head_dim)
     return streams, Call(geometry, form, grad_bank_fp32, gemm)

@@ -106,6 +106,31 @@ def test_int4_needs_an_even_head_dim():
         call(case, make_inputs(case), snapshot_quant="int4")
 
 
+@pytest.mark.parametrize("word", ["1", "true", "yes", "ON"])
+def test_foreign_slots_are_found_whatever_the_word_for_it(word, monkeypatch):
+    inputs = make_inputs(CASE)
+    inputs["k_idx"][0, 3, 1] = 8
+    monkeypatch.setenv("SDM_CHECK_INDICES", word)
+    with pytest.raises(ValueError, match=r"k_idx: expected rows 0\.\.7 in stream 0, got 8"):
+        call(CASE, inputs)
+
+
+@pytest.mark.parametrize("word", ["", "0", "false", "no", "off"])
+def test_the_slots_are_not_looked_at_unless_asked_for(word, monkeypatch):
+    monkeypatch.setattr(checks, "_check_indices", lambda *_: pytest.fail("asked for"))
+    monkeypatch.setenv("SDM_CHECK_INDICES", word)
+    call(CASE, make_inputs(CASE))
+
+
+def test_a_word_that_is_no_switch_is_refused_at_the_call(monkeypatch):
+    inputs = make_inputs(CASE)
+    bank = inputs["memory"].clone()
+    monkeypatch.setenv("SDM_CHECK_INDICES", "please")
+    with pytest.raises(ValueError, match=r"SDM_CHECK_INDICES: expected .*, got 'please'"):
+        call(CASE, inputs)
+    assert torch.equal(inputs["memory"], bank)
+
+
 @pytest.mark.parametrize("name", ["k_idx", "q_idx"])
 @pytest.mark.parametrize(("value", "stream"), [(-1, 0), (8, 0), (7, 1), (16, 1)])
 def test_foreign_slots_are_found_on_request(name, value, stream, monkeypatch):
