@@ -11,6 +11,7 @@ from sdm_runtime import qualify
 from sdm_runtime.tensor_words import describe
 
 _WHERE = "[capture_step]"
+_ERROR_MODE = "thread_local"  # a capture forbids unsafe calls to its own thread, not to all
 
 
 def capture_step(
@@ -22,6 +23,12 @@ def capture_step(
     loads, optimizers make their state and the chain's matrix product is qualified, so that the
     capture finds everything in place. It trains while it warms up; put the model and optimizer
     back afterwards if that must not count. Then ``fn`` runs once more, captured.
+
+    Other threads may use the device meanwhile, on streams of their own: a data loader's allocates,
+    copies from pinned memory and waits for its copies. What they must not do is wait for the whole
+    device (``torch.cuda.synchronize()``) or for the stream of the capture, which breaks it, or draw
+    from the generator that the step draws from. (The capture is in CUDA's error mode
+    "thread_local": unsafe calls are forbidden to the thread of ``fn`` alone.)
 
     Args:
         fn: The step. It may use tensors from outside, such as parameters, as long as they stay
@@ -54,7 +61,7 @@ def _end_broken_capture(stream: torch.cuda.Stream) -> None:
     of a graph is refused; a capture that ends well tells it otherwise.
     """
     filler = torch.zeros(1, device=stream.device)
-    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream):
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream, capture_error_mode=_ERROR_MODE):
         filler.add_(1)
 
 
@@ -96,7 +103,7 @@ class CapturedStep:
     def _capture(self, stream: torch.cuda.Stream) -> Any:
         first: Exception | None = None  # a capture that fn broke says no more than that on its end
         try:
-            with torch.cuda.graph(self._graph, stream=stream):
+            with torch.cuda.graph(self._graph, stream=stream, capture_error_mode=_ERROR_MODE):
                 try:
                     return self._fn(*self._inputs)
                 except Exception as error:

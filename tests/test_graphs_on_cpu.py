@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -42,3 +43,29 @@ def test_a_failed_capture_keeps_nothing_of_the_step_alive(monkeypatch):
         assert refs[0]() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_other_threads_may_use_the_device_during_a_capture(monkeypatch, broken):
+    modes = []
+
+    def graph(*_, capture_error_mode="global", **__):
+        modes.append(capture_error_mode)
+        return contextlib.nullcontext()
+
+    def step():
+        if broken:
+            raise RuntimeError("cannot be captured")
+        return 3
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    captured = CapturedStep.__new__(CapturedStep)
+    captured._fn, captured._inputs, captured._graph = step, [], None
+    stream = SimpleNamespace(device="cpu")
+    if broken:
+        with pytest.raises(RuntimeError, match="cannot be captured"):
+            captured._capture(stream)
+    else:
+        assert captured._capture(stream) == 3
+    assert modes == ["thread_local"] * (1 + broken)  # the one that repairs torch's generator too

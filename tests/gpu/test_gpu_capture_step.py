@@ -1,5 +1,7 @@
 """capture_step: whole training steps replayed with new inputs."""
 
+import threading
+
 import pytest
 import torch
 
@@ -200,3 +202,75 @@ def test_wrong_examples_are_refused():
         capture_step(lambda *_: None, [x])
     with pytest.raises(ValueError, match="warmup: expected at least 1, got 0"):
         capture_step(lambda *_: None, x, warmup=0)
+
+
+class CopyingThread(threading.Thread):
+    """Does what a data loader's thread does, while another thread captures: new pinned memory,
+    copies from it on a stream of its own, and asking and waiting until they are done."""
+
+    def __init__(self, began):
+        super().__init__()
+        self._began, self.done = began, threading.Event()
+        self.failure, self.right = None, []
+
+    def run(self):
+        try:
+            assert self._began.wait(60)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for power in range(10, 20):  # of other sizes: none is taken from a cache
+                    source = torch.arange(1 << power, dtype=torch.float32).pin_memory()
+                    target = source.to("cuda", non_blocking=True)
+                    copied = torch.cuda.Event()
+                    copied.record()
+                    copied.query()
+                    copied.synchronize()
+                    self.right.append(torch.equal(target.cpu(), source))
+        except Exception as error:
+            self.failure = error
+        finally:
+            self.done.set()
+
+
+def capture_beside_copies():
+    """Captures a training step while the other thread copies; whether both came out right."""
+    generator = torch.Generator().manual_seed(2)
+    batch = draw_inputs(generator)
+    _, _, eager = make_step()
+    expected = float(eager(*batch))
+    model, optimizer, step = make_step()
+    began = threading.Event()
+    copies = CopyingThread(began)
+    copies.start()
+
+    def step_that_lets_it_copy(*inputs):
+        loss = step(*inputs)
+        if torch.cuda.is_current_stream_capturing():
+            began.set()
+            assert copies.done.wait(60)
+        return loss
+
+    try:
+        with put_back(model, optimizer):
+            captured = capture_step(step_that_lets_it_copy, *batch)
+    finally:
+        began.set()
+        copies.join()
+    assert copies.failure is None, copies.failure
+    return copies.right == [True] * 10 and float(captured(*batch)) == expected
+
+
+def test_a_thread_copies_from_pinned_memory_while_a_step_is_captured():
+    assert capture_beside_copies()
+
+
+def test_the_control_of_a_capture_that_forbids_it_to_every_thread(in_new_process):
+    in_new_process("""
+from sdm_runtime import graphs
+from test_gpu_capture_step import capture_beside_copies
+graphs._ERROR_MODE = "global"
+try:
+    print("it was not in the way", capture_beside_copies())
+except (RuntimeError, AssertionError) as error:
+    print(error)
+    print("ok")
+""")
