@@ -37,12 +37,15 @@ struct WalkPlace {
   __device__ __forceinline__ WalkPlace(int32_t chunk_entries, int32_t slice_groups,
                                        int32_t block_warps)
       : stream(static_cast<int32_t>(blockIdx.z * gridDim.y + blockIdx.y)), entries(chunk_entries) {
-    const auto groups = static_cast<uint32_t>(slice_groups);
-    slice_group = static_cast<int32_t>(blockIdx.x % groups);
-    const auto block_tile = static_cast<int32_t>(blockIdx.x / groups);
-    tile = tile_positions(entries, static_cast<int32_t>(gridDim.x / groups) * block_warps);
+    uint32_t group = 0, block_tile = blockIdx.x, tiles = gridDim.x;
+    if (slice_groups != 1) {  // divisions take long, and everything waits for them
+      const auto groups = static_cast<uint32_t>(slice_groups);
+      group = blockIdx.x % groups, block_tile = blockIdx.x / groups, tiles = gridDim.x / groups;
+    }
+    slice_group = static_cast<int32_t>(group);
+    tile = tile_positions(entries, static_cast<int32_t>(tiles) * block_warps);
     warp = static_cast<int32_t>(threadIdx.x / uint32_t{kLanes});
-    first = (block_tile * block_warps + warp) * tile;
+    first = (static_cast<int32_t>(block_tile) * block_warps + warp) * tile;
   }
   __device__ __forceinline__ int32_t block() const { return first / kLanes; }
   // One past the tile's last position.

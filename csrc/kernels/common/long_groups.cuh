@@ -73,21 +73,22 @@ class LongGroups {
   // at the end.
   __device__ __forceinline__ void add(uint32_t warps, const Record* records, const float* rows,
                                       int32_t hd) const {
+    constexpr int kQuads = kWarps / kQuad;
     const int32_t width = slice_width(hd), offset = place_.warp % kQuad * kLanes + team_.lane;
-    int32_t task = 0;
-    for (uint32_t left = warps; left != 0; left &= left - 1) {
+    const int32_t tasks = __popc(warps) * slices();
+    for (int32_t task = place_.warp / kQuad; task < tasks; task += kQuads) {
+      const int32_t group = slices() == 1 ? task : task / 2, part = slices() == 1 ? 0 : task % 2;
+      uint32_t left = warps;
+      for (int32_t i = 0; i < group; ++i) left &= left - 1;
       const int32_t first = all_.first[__ffs(static_cast<int32_t>(left)) - 1];
-      for (int32_t part = 0; part < slices(); ++part, ++task) {
-        if (task % (kWarps / kQuad) != place_.warp / kQuad) continue;
-        const int32_t column = (place_.slice_group * slices() + part) * width + offset;
-        const bool active = offset < width && column < hd;
-        const float2 sum =
-            add_group_column(records, first, place_.entries,
-                             reinterpret_cast<const char*>(rows + (active ? column : 0)),
-                             static_cast<uint32_t>(hd) * 4);
-        all_.sums[task * 128 + offset] = active ? sum.x : 0.0f;
-        if (part == 0 && offset == 0) all_.decays[task / slices()] = sum.y;
-      }
+      const int32_t column = (place_.slice_group * slices() + part) * width + offset;
+      const bool active = offset < width && column < hd;
+      const float2 sum =
+          add_group_column(records, first, place_.entries,
+                           reinterpret_cast<const char*>(rows + (active ? column : 0)),
+                           static_cast<uint32_t>(hd) * 4);
+      all_.sums[task * 128 + offset] = active ? sum.x : 0.0f;
+      if (part == 0 && offset == 0) all_.decays[group] = sum.y;
     }
     __syncthreads();
   }

@@ -43,7 +43,7 @@ SDM_HD int32_t num_slices(int32_t hd) { return 1 + (hd - 1) / 128; }
 SDM_HD int32_t slice_width(int32_t hd) {
   const int32_t quads = (hd + 3) / 4;
   const int32_t slices = num_slices(hd);
-  return 4 * ((quads + slices - 1) / slices);
+  return slices == 1 ? 4 * quads : 4 * ((quads + slices - 1) / slices);
 }
 
 inline constexpr int32_t kLanes = 32;
