@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 
 from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.loop import History, Trainer
+from sdm_runtime.train.whole_files import replacing
 
 FORMAT = 1
 _PARTS = {"config", "files", "data_digest", "threads", "step"}
@@ -52,7 +52,11 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, trainer: Trainer, files: list[str], data_digest: str) -> None:
-    """Write the trainer's state; the file is replaced in one piece or not at all."""
+    """Write the trainer's state; the file is replaced in one piece or not at all.
+
+    Raises:
+        OSError: it cannot be written; ``filename`` says which.
+    """
     values = {
         "format": FORMAT,
         "config": trainer.config.to_dict(),
@@ -66,10 +70,8 @@ def save_checkpoint(path: Path, trainer: Trainer, files: list[str], data_digest:
         "random": _random_states(trainer.world.device),
         "history": dataclasses.asdict(trainer.history),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".partial")
-    torch.save(values, unfinished)
-    os.replace(unfinished, path)
+    with replacing(path) as sink:
+        torch.save(values, cast(IO[bytes], sink))
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

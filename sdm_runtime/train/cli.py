@@ -170,5 +170,11 @@ def main() -> None:
         print(f"sdm-train: {stop}", file=sys.stderr)
         sys.exit(130)
     except _CALLERS_MISTAKES as error:
-        print(f"sdm-train: error: {error}", file=sys.stderr)
+        print(f"sdm-train: error: {_reason(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

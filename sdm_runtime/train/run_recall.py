@@ -18,7 +18,7 @@ from sdm_runtime.train.report import (
     save_last_chain,
     write_json,
 )
-from sdm_runtime.train.session import Session, clear, find_checkpoint, new_trainer, train_model
+from sdm_runtime.train.session import Session, claim, find_checkpoint, new_trainer, train_model
 
 MEMORY, CONTROL = "with_memory", "without_memory"
 _FILES = (f"{MEMORY}.pt", f"{CONTROL}.pt", "report.json", "report.png", *CHAIN_FILES)
@@ -37,8 +37,7 @@ def run_recall(session: Session, config: RunConfig, checkpoint: Checkpoint | Non
         TrainingError: the loss is not finite.
     """
     task = config.recall
-    if checkpoint is None:
-        clear(session, _FILES)
+    claim(session, _FILES, keep=checkpoint is not None)
     session.say(
         f"recall     {task.pairs} pairs, {task.gap} filler symbols, {task.pairs} questions; "
         f"local window {config.model.local_window}, chance {1 / task.values:.1%}"

@@ -27,7 +27,7 @@ from sdm_runtime.train.report import (
     save_last_chain,
     write_json,
 )
-from sdm_runtime.train.session import Session, clear, new_trainer, train_model
+from sdm_runtime.train.session import Session, claim, new_trainer, train_model
 from sdm_runtime.train.text import TextTask
 
 CHECKPOINT = "checkpoint"
@@ -52,8 +52,7 @@ def run_text(
         TrainingError: the loss is not finite.
     """
     corpus, names = _load(files, checkpoint, config)
-    if checkpoint is None:
-        clear(session, _FILES)
+    claim(session, _FILES, keep=checkpoint is not None)
     evaluated = corpus.validation.truncated(config.eval_length)
     entropies = ngram_entropies(corpus.train, evaluated)
     _describe_data(session, corpus, evaluated.num_bytes, entropies)

@@ -18,6 +18,7 @@ from sdm_runtime.train.distributed import World
 from sdm_runtime.train.interrupts import stop_on_signal
 from sdm_runtime.train.loop import Task, Trainer
 from sdm_runtime.train.progress import SilentProgress, make_progress
+from sdm_runtime.train.whole_files import partial_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,12 +92,24 @@ def find_checkpoint(session: Session, name: str) -> Checkpoint | None:
     )
 
 
-def clear(session: Session, names: Sequence[str]) -> None:
-    """Remove the files of an earlier run, so that none is taken for this one's."""
+def claim(session: Session, names: Sequence[str], *, keep: bool) -> None:
+    """Make sure that the run's files can be written, before any step.
+
+    Args:
+        session: whose folder it is.
+        names: of the files.
+        keep: leave those that are there; otherwise they are removed, so that none of an earlier
+            run is taken for this one's.
+
+    Raises:
+        ConfigError: the folder cannot be written, or a folder stands where a file will.
+    """
     session.world.wait_for_all()
     if session.world.is_main:
-        for name in names:
-            (session.out / name).unlink(missing_ok=True)
+        paths = [session.out / name for name in names]
+        _expect_writable(session.out, paths)
+        for path in [] if keep else paths:
+            path.unlink(missing_ok=True)
     session.world.wait_for_all()
 
 
@@ -119,12 +132,11 @@ def train_model(
         data_digest: hash of the data, kept in the checkpoint.
 
     Raises:
-        ConfigError: the folder cannot be written: said before any step.
+        OSError: the checkpoint cannot be written; ``filename`` says which.
         Stopped: asked to stop before the end; the checkpoint is written.
         TrainingError: the loss is not finite.
     """
-    if main := session.world.is_main:
-        _claim(session.out)
+    main = session.world.is_main
     keep_last_chain(main)
     if checkpoint is not None:
         _warn_of_threads(session, checkpoint)
@@ -157,7 +169,7 @@ def new_trainer(
     return Trainer(config, build(), task, session.world, capture=session.capture)
 
 
-def _claim(out: Path) -> None:
+def _expect_writable(out: Path, paths: Sequence[Path]) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=out):
@@ -166,6 +178,9 @@ def _claim(out: Path) -> None:
         raise ConfigError(
             f"out: expected a folder that can be written, got {out} ({error.strerror})"
         ) from error
+    for path in dict.fromkeys([*map(partial_name, paths), *paths]):
+        if path.is_dir() and not path.is_symlink():
+            raise ConfigError(f"out: expected room for the file {path}, got a folder of that name")
 
 
 def _warn_of_threads(session: Session, checkpoint: Checkpoint) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from sdm_runtime.train import cli
 from sdm_runtime.train.config import ModelConfig, RunConfig
 from sdm_runtime.train.data import Corpus, load_corpus
 from sdm_runtime.train.distributed import World
@@ -17,6 +20,8 @@ from sdm_runtime.train.loop import Trainer
 from sdm_runtime.train.model import ByteModel
 from sdm_runtime.train.session import Session
 from sdm_runtime.train.text import TextTask
+
+from .commands import Outcome
 
 WORDS = ["def ", "return ", "self.", "value", "import ", "if ", "else:\n", "    ", "(x)", " = 1\n"]
 SMALL = RunConfig(
@@ -84,3 +89,22 @@ def new_small_trainer(corpus: Corpus, alone: World):
         return Trainer(config, model, TextTask(corpus, config), alone)
 
     return make
+
+
+@pytest.fixture
+def sdm_train(monkeypatch, capfd, tmp_path: Path) -> Callable[..., Outcome]:
+    """Return a function that runs the command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["sdm-train", *map(str, words)])
+        status: int | str | None = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = end.code
+        captured = capfd.readouterr()
+        return Outcome(int(status or 0), captured.out, captured.err)
+
+    return run

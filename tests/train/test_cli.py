@@ -5,76 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 
 from sdm_runtime import StepChain
-from sdm_runtime.train import cli, run_text
+from sdm_runtime.train import run_text
 from sdm_runtime.train.checkpoint import load_checkpoint
 from sdm_runtime.train.evaluate import Validation, validate
 from sdm_runtime.train.loop import Trainer
 
-SIZES = [
-    "--steps",
-    "4",
-    "--batch-size",
-    "2",
-    "--eval-every",
-    "2",
-    "--dim",
-    "16",
-    "--blocks",
-    "2",
-    "--kernel",
-    "3",
-    "--memory-blocks",
-    "1",
-    "--slots",
-    "16",
-    "--writes",
-    "2",
-    "--reads",
-    "2",
-    "--chunk-size",
-    "16",
-    "--device",
-    "cpu",
-]
-TEXT_SIZES = [*SIZES, "--length", "40", "--eval-length", "50"]
-
-
-class Outcome(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def sdm_train(monkeypatch, capfd, tmp_path: Path) -> Callable[..., Outcome]:
-    """Return a function that runs the command in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["sdm-train", *map(str, words)])
-        status: int | str | None = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            status = end.code
-        captured = capfd.readouterr()
-        return Outcome(int(status or 0), captured.out, captured.err)
-
-    return run
-
-
-def losses(folder: Path) -> list[float]:
-    return json.loads((folder / "report.json").read_text())["history"]["losses"]
+from .commands import SIZES, TEXT_SIZES, losses
 
 
 def test_a_run_leaves_its_files(sdm_train, text_files: list[Path]) -> None:
