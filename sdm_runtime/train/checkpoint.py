@@ -10,13 +10,21 @@ from typing import IO, Any, cast
 
 import torch
 
-from sdm_runtime.train.config import RunConfig
+from sdm_runtime.train.checkpoint_checks import (
+    PARTS,
+    ContentError,
+    check_fit,
+    check_generator,
+    check_parts,
+    expect_names,
+)
+from sdm_runtime.train.config import ConfigError, RunConfig
 from sdm_runtime.train.loop import History, Trainer
+from sdm_runtime.train.regular_files import open_regular
+from sdm_runtime.train.shown import short
 from sdm_runtime.train.whole_files import replacing
 
 FORMAT = 1
-_PARTS = {"config", "files", "data_digest", "threads", "step"}
-_PARTS |= {"model", "optimizer", "task", "random", "history"}
 
 
 class CheckpointError(ValueError):
@@ -78,24 +86,22 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint file (tensors and plain data only; it cannot run code).
 
     Raises:
-        CheckpointError: missing, damaged, or of another format.
+        CheckpointError: missing, damaged, of another format, or not what a run writes.
     """
-    _check_intact(path)
+    values = _read(path)
+    given = values.get("format") if isinstance(values, dict) else type(values).__name__
+    if type(given) is not int or given != FORMAT:
+        raise CheckpointError(f"{path}: expected checkpoint format {FORMAT}, got {short(given)}")
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # any other archive: torch names no set of errors
-        reason = str(error).partition("\n")[0]
-        raise CheckpointError(f"{path}: not a readable checkpoint ({reason})") from error
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        given = values.get("format") if isinstance(values, dict) else type(values).__name__
-        raise CheckpointError(f"{path}: expected checkpoint format {FORMAT}, got {given}")
-    if missing := _PARTS - values.keys():
-        raise CheckpointError(
-            f"{path}: not a readable checkpoint (no {', '.join(sorted(missing))})"
-        )
+        expect_names("", values, PARTS)
+        config = RunConfig.from_dict(values.pop("config"))
+        config.check_ranges()
+        check_parts(values, config.steps)
+    except (ContentError, ConfigError) as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint ({error})") from error
     return Checkpoint(
         path=path,
-        config=RunConfig.from_dict(values.pop("config")),
+        config=config,
         files=values.pop("files"),
         data_digest=values.pop("data_digest"),
         threads=values.pop("threads"),
@@ -104,40 +110,57 @@ def load_checkpoint(path: Path) -> Checkpoint:
     )
 
 
-def _check_intact(path: Path) -> None:
-    # torch.save writes a zip archive: every member has a checksum. Damaged bytes that reached
-    # torch.load could raise anything.
+def _read(path: Path) -> Any:
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
+        with open_regular(path) as file:
+            # torch.save writes a zip archive: every member has a checksum.
+            with zipfile.ZipFile(file) as archive:
+                damaged = archive.testzip()
+            if damaged is None:
+                file.seek(0)
+                return torch.load(file, map_location="cpu", weights_only=True)
+            reason = f"checksum of {damaged}"
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise CheckpointError(f"{path}: not a readable checkpoint ({error})") from error
-    if damaged is not None:
-        raise CheckpointError(f"{path}: not a readable checkpoint (checksum of {damaged})")
+    except OSError as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint ({error.strerror})") from error
+    except Exception as error:  # another archive, or damage: neither library names its errors
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"{path}: not a readable checkpoint ({reason})") from error
+    raise CheckpointError(f"{path}: not a readable checkpoint ({reason})")
 
 
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
-    """Bring a new trainer of the same config to where the checkpoint was written."""
-    content = checkpoint.content
+    """Bring a new trainer of the same config to where the checkpoint was written.
+
+    Raises:
+        CheckpointError: the content does not fit the trainer, which is left as it was.
+    """
+    content, device = checkpoint.content, trainer.world.device
+    try:
+        check_fit(content, trainer, checkpoint.step)
+        if device.type == "cuda" and content["random"]["cuda"] is not None:
+            check_generator("random.cuda", content["random"]["cuda"], device)
+        trainer.task.restore(content["task"])
+    except ContentError as error:
+        raise CheckpointError(f"{checkpoint.path}: does not fit the run ({error})") from error
     trainer.model.load_state_dict(content["model"])
     _load_optimizer(trainer.optimizer, content["optimizer"])
-    trainer.task.restore(content["task"])
     trainer.step = checkpoint.step
     history = dict(content["history"])
     history["evaluations"] = [tuple(pair) for pair in history["evaluations"]]
     trainer.history = History(**history)
     torch.set_rng_state(content["random"]["cpu"])
-    if trainer.world.device.type == "cuda" and content["random"]["cuda"] is not None:
-        torch.cuda.set_rng_state(content["random"]["cuda"], trainer.world.device)
+    if device.type == "cuda" and content["random"]["cuda"] is not None:
+        torch.cuda.set_rng_state(content["random"]["cuda"], device)
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    # Loading puts new rate tensors into the groups; the shared one stays, its value is set by
-    # the next step.
+    # The groups' settings are the config's, not the file's: a run may change its device. Loading
+    # puts new rate tensors into them; the shared one stays, its value is set by the next step.
     rates = [group["lr"] for group in optimizer.param_groups]
-    optimizer.load_state_dict(state)
+    own = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state["state"], "param_groups": own})
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
 

@@ -129,6 +129,10 @@ def train(
 def _run(session: Session, task: TaskName, changes: dict[str, Any], files: list[Path]) -> None:
     checkpoint = find_checkpoint(session, MEMORY if task == "recall" else CHECKPOINT)
     start = DEFAULTS[task] if checkpoint is None else checkpoint.config
+    if start.task != task:
+        raise CheckpointError(
+            f"{checkpoint and checkpoint.path}: a run of {start.task}, not {task}"
+        )
     config = settle_config(session, start.replaced(changes), checkpoint)
     if task == "text":
         run_text(session, config, checkpoint, files)

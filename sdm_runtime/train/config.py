@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from math import inf
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from sdm_runtime.train.shown import short
 
 TaskName = Literal["text", "recall"]
 
@@ -84,9 +87,12 @@ class OptimConfig:
 
     def check(self) -> None:
         """Raise ConfigError where a setting is out of range."""
-        _expect(self.learning_rate > 0.0, "learning_rate", "above 0", self.learning_rate)
+        rate, decay = self.learning_rate, self.weight_decay
+        _expect(0.0 < rate < inf, "learning_rate", "finite and above 0", rate)
         _expect(self.warmup_steps >= 0, "warmup_steps", "at least 0", self.warmup_steps)
-        _expect(self.weight_decay >= 0.0, "weight_decay", "at least 0", self.weight_decay)
+        _expect(0.0 <= decay < inf, "weight_decay", "finite and at least 0", decay)
+        for beta in self.betas:
+            _expect(0.0 <= beta < 1.0, "betas", "within [0, 1)", beta)
         _expect(self.clip_norm > 0.0, "clip_norm", "above 0", self.clip_norm)
 
 
@@ -150,7 +156,7 @@ class RunConfig:
     optim: OptimConfig = OptimConfig()
     recall: RecallConfig = RecallConfig()
 
-    def check(self) -> None:
+    def check_ranges(self) -> None:
         """Raise ConfigError where a setting is out of range."""
         for name in ("steps", "batch_size", "length", "eval_length", "eval_every"):
             _expect(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
@@ -160,6 +166,10 @@ class RunConfig:
         self.model.check()
         self.optim.check()
         self.recall.check()
+
+    def check(self) -> None:
+        """Raise ConfigError where a setting is out of range, or is not for the task."""
+        self.check_ranges()
         if self.task == "recall":
             blocks, gap = self.model.memory_blocks, self.recall.gap
             _expect(bool(blocks), "memory_blocks", "at least one block for recall", "none")
@@ -185,15 +195,12 @@ class RunConfig:
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> RunConfig:
-        """Return the config that ``to_dict`` gave."""
-        values = dict(values)
-        model, optim = dict(values.pop("model")), dict(values.pop("optim"))
-        model["memory_blocks"] = tuple(model["memory_blocks"])
-        optim["betas"] = tuple(optim["betas"])
-        recall = RecallConfig(**values.pop("recall"))
-        return RunConfig(
-            model=ModelConfig(**model), optim=OptimConfig(**optim), recall=recall, **values
-        )
+        """Return the config that ``to_dict`` gave.
+
+        Raises:
+            ConfigError: a setting is missing, one too many, or of another type.
+        """
+        return cast(RunConfig, _from_plain(RunConfig, values, "config"))
 
 
 DEFAULTS: dict[TaskName, RunConfig] = {
@@ -246,6 +253,37 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _from_plain(kind: Any, value: Any, name: str) -> Any:
+    """Return plain data as the type that a field is annotated with."""
+    if dataclasses.is_dataclass(kind):
+        types = get_type_hints(kind)
+        _expect(isinstance(value, dict), name, "named settings", short(value))
+        for inner in [*value, *types]:
+            _expect(
+                inner in types, f"{name}.{short(inner)}", "no such setting", short(value.get(inner))
+            )
+            _expect(inner in value, f"{name}.{inner}", "a setting of this name", "none")
+        parts = {inner: _from_plain(types[inner], value[inner], inner) for inner in types}
+        return cast(Any, kind)(**parts)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        _expect(
+            type(value) is str and value in arguments, name, " or ".join(arguments), short(value)
+        )
+        return value
+    if origin is tuple:
+        _expect(isinstance(value, (list, tuple)), name, "a list", short(value))
+        kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        _expect(len(kinds) == len(value), name, f"{len(kinds)} numbers", short(value))
+        return tuple(_from_plain(k, v, name) for k, v in zip(kinds, value, strict=True))
+    if kind is float:
+        _expect(type(value) in (int, float), name, "a number", short(value))
+        return float(value)
+    assert kind is int
+    _expect(type(value) is int, name, "an integer", short(value))
+    return value
 
 
 def _expect(holds: bool, name: str, expected: str, given: object) -> None:

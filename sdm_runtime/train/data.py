@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sdm_runtime.train.regular_files import open_regular
+
 # Installed packages and test suites differ from machine to machine; what is left barely does.
 _NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
 
@@ -134,10 +136,9 @@ def from_bytes(named: Sequence[tuple[str, bytes]]) -> Documents:
 def _read(path: Path) -> bytes:
     if path.is_dir():
         raise DataError(f"{path}: a folder; give text files")
-    if path.exists() and not path.is_file():
-        raise DataError(f"{path}: not a regular file (a device or a pipe may never end)")
     try:
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except OSError as error:

@@ -40,7 +40,11 @@ class Task(Protocol):
         """Return where the task stands, as plain data."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go to where ``state`` was taken."""
+        """Go to where ``state`` was taken.
+
+        Raises:
+            ContentError: it is no state of this task, which stays where it is.
+        """
 
     def evaluate(self, model: nn.Module, device: torch.device) -> float:
         """Judge the model on a small part of what it is not trained on."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sdm_runtime.train.checkpoint_checks import expect_count, expect_names
 from sdm_runtime.train.config import RecallConfig, RunConfig
 from sdm_runtime.train.sampler import DOCUMENT_START, IGNORED, Batch
 
@@ -41,7 +42,9 @@ class RecallTask:
         return {"drawn": self.drawn}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go to where ``state`` was taken."""
+        """Go to where ``state`` was taken; ContentError where it is no such state."""
+        expect_names("task", state, ("drawn",))
+        expect_count("task.drawn", state["drawn"], most=_EVAL_STREAM - 1)
         self.drawn = state["drawn"]
 
     @torch.no_grad()

@@ -18,7 +18,14 @@ from sdm_runtime.train.report import (
     save_last_chain,
     write_json,
 )
-from sdm_runtime.train.session import Session, claim, find_checkpoint, new_trainer, train_model
+from sdm_runtime.train.session import (
+    Session,
+    claim,
+    expect_config,
+    find_checkpoint,
+    new_trainer,
+    train_model,
+)
 
 MEMORY, CONTROL = "with_memory", "without_memory"
 _FILES = (f"{MEMORY}.pt", f"{CONTROL}.pt", "report.json", "report.png", *CHAIN_FILES)
@@ -46,9 +53,10 @@ def run_recall(session: Session, config: RunConfig, checkpoint: Checkpoint | Non
     memory = _train(session, MEMORY, config, checkpoint)
     chain_saved = session.world.is_main and save_last_chain(session.out / CHAIN_FILES[0])
     started = session.resume and (session.out / f"{CONTROL}.pt").exists()
-    plain = _train(
-        session, CONTROL, control, find_checkpoint(session, CONTROL) if started else None
-    )
+    found = find_checkpoint(session, CONTROL) if started else None
+    if found is not None:
+        expect_config(found, control)
+    plain = _train(session, CONTROL, control, found)
     if session.world.is_main:
         _report(session, config, memory, plain, chain_saved=chain_saved)
 

@@ -66,9 +66,15 @@ def settle_config(session: Session, given: RunConfig, checkpoint: Checkpoint | N
     """
     given.check()
     session.world.check_batch(given.batch_size)
-    if checkpoint is not None and (wrong := differences(checkpoint.config, given)):
-        raise ConfigError(f"{checkpoint.path} was written by another config: {'; '.join(wrong)}")
+    if checkpoint is not None:
+        expect_config(checkpoint, given)
     return given
+
+
+def expect_config(checkpoint: Checkpoint, given: RunConfig) -> None:
+    """Raise ConfigError unless the checkpoint was written by the given config."""
+    if wrong := differences(checkpoint.config, given):
+        raise ConfigError(f"{checkpoint.path} was written by another config: {'; '.join(wrong)}")
 
 
 def find_checkpoint(session: Session, name: str) -> Checkpoint | None:

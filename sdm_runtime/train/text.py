@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from sdm_runtime.train.checkpoint_checks import expect_count, expect_names
 from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.data import Corpus
 from sdm_runtime.train.evaluate import bits_per_byte
@@ -39,7 +40,10 @@ class TextTask:
         return self.sampler.state._asdict()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go to where ``state`` was taken."""
+        """Go to where ``state`` was taken; ContentError where it is no such state."""
+        expect_names("task", state, SamplerState._fields)
+        expect_count("task.epoch", state["epoch"])
+        expect_count("task.drawn", state["drawn"], most=len(self.sampler.spans) - 1)
         self.sampler.state = SamplerState(**state)
 
     def evaluate(self, model: nn.Module, device: torch.device) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -26,6 +27,10 @@ BAD: list[tuple[str, Any, str]] = [
     ("model.reads", 0, "at least 1, got 0"),
     ("model.chunk_size", 8, "within 16..256, got 8"),
     ("optim.learning_rate", 0.0, "above 0, got 0.0"),
+    ("optim.learning_rate", math.inf, "above 0, got inf"),
+    ("optim.weight_decay", math.inf, "at least 0, got inf"),
+    ("optim.betas", [0.9, 1.0], r"within \[0, 1\), got 1.0"),
+    ("optim.betas", [-0.1, 0.9], r"within \[0, 1\), got -0.1"),
     ("optim.warmup_steps", -1, "at least 0, got -1"),
     ("optim.weight_decay", -0.1, "at least 0, got -0.1"),
     ("optim.clip_norm", 0.0, "above 0, got 0.0"),

@@ -1,0 +1,179 @@
+"""What a checkpoint's content must be before anything is made of it.
+
+A file can be intact, byte for byte, and still not hold what its run would have written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.tensor_words import describe
+from sdm_runtime.train.loop import History, Trainer
+from sdm_runtime.train.shown import short
+
+_ABOUT = ("format", "config", "files", "data_digest", "threads", "step")
+PARTS = (*_ABOUT, "model", "optimizer", "task", "random", "history")
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class ContentError(ValueError):
+    """A part is not what a run writes; the message names the part."""
+
+
+def check_parts(values: Mapping[str, Any], steps: int) -> None:
+    """Check all that can be told from the file alone, its ``config`` apart.
+
+    Args:
+        values: what the file holds, by the names in ``PARTS``.
+        steps: of the run.
+
+    Raises:
+        ContentError: a part is missing, or of another type, or out of range.
+    """
+    step, files = values["step"], values["files"]
+    _expect(_is_count(step, most=steps), "step", f"a number within 0..{steps}", step)
+    _expect(_is_count(values["threads"], least=1), "threads", "at least 1", values["threads"])
+    _expect(isinstance(values["data_digest"], str), "data_digest", "text", values["data_digest"])
+    _expect(isinstance(files, list) and all(map(_is_path, files)), "files", "file names", files)
+    _expect(isinstance(values["task"], dict), "task", "a state", values["task"])
+    expect_names("model", values["model"])
+    for name, tensor in values["model"].items():
+        _expect(_is_plain(tensor), f"model.{name}", "a tensor", tensor)
+    _check_random(values["random"])
+    _check_history(values["history"], step)
+
+
+def check_fit(content: Mapping[str, Any], trainer: Trainer, step: int) -> None:
+    """Check the model's and the optimizer's tensors against those of the trainer.
+
+    Raises:
+        ContentError: a tensor is missing, or one too many, or of another shape or type.
+    """
+    own = trainer.model.state_dict()
+    expect_names("model", content["model"], own.keys())
+    for name, tensor in own.items():
+        _expect_like(f"model.{name}", content["model"][name], tensor)
+    expect_names("optimizer", content["optimizer"], ("state", "param_groups"))
+    _check_groups(content["optimizer"]["param_groups"], trainer.optimizer)
+    parameters = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+    state = content["optimizer"]["state"]
+    expect_names("optimizer.state", state, range(len(parameters)) if step > 0 else ())
+    for number, moments in state.items():
+        where = f"optimizer.state.{number}"
+        expect_names(where, moments, ("step", *_MOMENTS))
+        _check_steps(f"{where}.step", moments["step"])
+        for name in _MOMENTS:
+            _expect_like(f"{where}.{name}", moments[name], parameters[number].detach())
+
+
+def check_generator(where: str, state: Tensor, device: torch.device) -> None:
+    """Raise ContentError unless a generator of the device takes ``state``."""
+    try:
+        torch.Generator(device).set_state(state)
+    except (RuntimeError, TypeError) as error:
+        raise ContentError(f"{where}: expected a generator's state, got {_shown(state)}") from error
+
+
+def expect_names(where: str, given: Any, names: Collection[Any] | None = None) -> None:
+    """Raise ContentError unless ``given`` is a dict of these names, or any text without them."""
+    _expect(isinstance(given, dict), where or "content", "named parts", given)
+    prefix = f"{where}." if where else ""
+    for name in given:
+        known = isinstance(name, str) if names is None else _is_in(name, names)
+        _expect(known, f"{prefix}{short(name)}", "no such part", given[name])
+    for name in names or ():
+        _expect(name in given, f"{prefix}{name}", "a part of this name", None)
+
+
+def expect_count(where: str, given: Any, least: int = 0, most: int | None = None) -> None:
+    """Raise ContentError unless ``given`` is an integer within ``least .. most``."""
+    wanted = f"at least {least}" if most is None else f"within {least}..{most}"
+    _expect(_is_count(given, least, most), where, wanted, given)
+
+
+def _check_random(states: Any) -> None:
+    expect_names("random", states, ("cpu", "cuda"))
+    for device, state in states.items():
+        if device == "cuda" and state is None:
+            continue
+        flat = _is_plain(state) and state.dtype == torch.uint8 and state.ndim == 1
+        _expect(flat, f"random.{device}", "a generator's state", state)
+    check_generator("random.cpu", states["cpu"], torch.device("cpu"))
+
+
+def _check_history(history: Any, step: int) -> None:
+    expect_names("history", history, [field.name for field in dataclasses.fields(History)])
+    losses, evaluations = history["losses"], history["evaluations"]
+    fine = isinstance(losses, list) and all(map(_is_number, losses)) and len(losses) == step
+    _expect(fine, "history.losses", f"{step} numbers", losses)
+    pairs = isinstance(evaluations, list) and all(
+        isinstance(pair, (list, tuple))
+        and len(pair) == 2
+        and _is_count(pair[0], 1, step)
+        and _is_number(pair[1])
+        for pair in evaluations
+    )
+    _expect(pairs, "history.evaluations", "pairs of a step and a number", evaluations)
+    expect_count("history.tokens", history["tokens"])
+    seconds = history["seconds"]
+    _expect(_is_number(seconds) and seconds >= 0, "history.seconds", "at least 0", seconds)
+
+
+def _check_groups(given: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Check which numbers each group has; its settings are not read."""
+    where, own = "optimizer.param_groups", optimizer.state_dict()["param_groups"]
+    fine = isinstance(given, list) and len(given) == len(own)
+    _expect(fine, where, f"{len(own)} groups", given)
+    for index, (group, wanted) in enumerate(zip(given, own, strict=True)):
+        numbers = group.get("params") if isinstance(group, dict) else group
+        fine = isinstance(numbers, list) and all(map(_is_count, numbers))
+        fine = fine and numbers == wanted["params"]
+        _expect(
+            fine, f"{where}.{index}", f"the numbers of {len(wanted['params'])} tensors", numbers
+        )
+
+
+def _check_steps(where: str, given: Any) -> None:
+    # AdamW keeps a tensor of one number; its own checks come only when it is used.
+    number = given.item() if _is_plain(given) and given.numel() == 1 else given
+    _expect(_is_number(number) and number >= 0, where, "a number of steps", given)
+
+
+def _expect_like(where: str, given: Any, own: Tensor) -> None:
+    fine = _is_plain(given) and (given.dtype, given.shape) == (own.dtype, own.shape)
+    _expect(fine, where, describe(own), given)
+
+
+def _expect(holds: bool, where: str, expected: str, given: object) -> None:
+    if not holds:
+        raise ContentError(f"{where}: expected {expected}, got {_shown(given)}")
+
+
+def _shown(value: object) -> str:
+    return describe(value) if isinstance(value, Tensor) else short(value)
+
+
+def _is_count(value: object, least: int = 0, most: int | None = None) -> bool:
+    return type(value) is int and value >= least and (most is None or value <= most)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and "\0" not in value
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) is Tensor and value.layout == torch.strided and not value.is_quantized
+
+
+def _is_in(name: object, names: Collection[Any]) -> bool:
+    return type(name) in (str, int) and name in names
