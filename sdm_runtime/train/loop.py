@@ -16,6 +16,7 @@ from sdm_runtime.train.distributed import World
 from sdm_runtime.train.model import byte_costs
 from sdm_runtime.train.optim import learning_rate, make_optimizer, set_rate
 from sdm_runtime.train.progress import Progress
+from sdm_runtime.train.repeatable import repeatable_convolutions
 from sdm_runtime.train.sampler import IGNORED, Batch
 
 Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -157,10 +158,12 @@ def make_step(model: nn.Module, optimizer: torch.optim.Optimizer, clip_norm: flo
     The step's loss is ``weight`` times the summed cost of this process's rows. With ``weight`` =
     1 / symbols of the global batch the processes' losses add up to the global mean, and so do
     their gradients (DistributedDataParallel averages them, hence the factor of its world size).
+    Equal tensors give equal bits, on a GPU too: see ``sdm_runtime.train.repeatable``.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     processes = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
 
+    @repeatable_convolutions()
     def step(inputs: Tensor, targets: Tensor, weight: Tensor, rate: Tensor) -> Tensor:
         set_rate(optimizer, rate)
         optimizer.zero_grad(set_to_none=True)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sdm_runtime.train.config import ModelConfig
+from sdm_runtime.train.repeatable import RepeatableEmbedding
 from sdm_runtime.train.sampler import NUM_SYMBOLS
 
 MemoryFactory = Callable[[ModelConfig, int], nn.Module]
@@ -77,7 +78,7 @@ class ByteModel(nn.Module):
         """
         super().__init__()
         make = make_memory or sparse_delta_memory
-        self.embedding = nn.Embedding(NUM_SYMBOLS, config.dim)
+        self.embedding = RepeatableEmbedding(NUM_SYMBOLS, config.dim)
         self.blocks = nn.ModuleList(
             Block(config, make(config, i) if i in config.memory_blocks else None)
             for i in range(config.blocks)
