@@ -1,6 +1,6 @@
 """Training of small byte-level models with sparse delta memory layers: ``sdm-train``.
 
 Files, from data to report: regular_files, whole_files; data, sampler, entropy; repeatable, model,
-optim, loop, capture; checkpoint_checks, checkpoint, progress, evaluate, plots, report; session,
-run_text, run_recall; options, cli.
+optim, loop, capture; checkpoint_checks, checkpoint, progress, evaluate, plots, report; interrupts,
+session, run_text, run_recall; options, cli.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from sdm_runtime.train import options as opt
 from sdm_runtime.train.checkpoint import CheckpointError
 from sdm_runtime.train.config import DEFAULTS, ConfigError, TaskName, expect_own_settings
 from sdm_runtime.train.data import DataError
-from sdm_runtime.train.distributed import World, joined
+from sdm_runtime.train.distributed import ElsewhereError, World, joined
+from sdm_runtime.train.interrupts import Stopped, stop_on_signal
 from sdm_runtime.train.loop import TrainingError
 from sdm_runtime.train.run_recall import MEMORY, run_recall
 from sdm_runtime.train.run_text import CHECKPOINT, run_text
-from sdm_runtime.train.session import Session, Stopped, find_checkpoint, settle_config
+from sdm_runtime.train.session import Session, find_checkpoint, settle_config
 from sdm_runtime.version_option import Version
 
 _CALLERS_MISTAKES = (
@@ -112,7 +114,9 @@ def train(
         raise ConfigError("fresh: expected without --resume, got both")
     if threads is not None:
         torch.set_num_threads(threads)
-    with joined(device) as world:
+    with joined(device) as world, stop_on_signal(several=world.size > 1) as stop:
+        if world.size == 1:
+            stop.obey("stopped before a step was taken")
         session = Session(
             out=out or Path("runs", task),
             console=Console(),
@@ -122,6 +126,7 @@ def train(
             checkpoint_every=checkpoint_every,
             stop_after=stop_after,
             capture=decide_capture(capture, world),
+            stop=stop,
         )
         _run(session, task, changes, files or [])
 
@@ -168,14 +173,31 @@ def decide_capture(asked: bool | None, world: World) -> bool:
 
 def main() -> None:
     """Run the command; a mistake of the caller's ends it with one line and status 2."""
+    status = _run_to_status()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # gloo's threads drop the tensors of the last reduction when they come to it, and need the
+        # interpreter for that: one that is being taken down would abort the process.
+        os._exit(status)
+    sys.exit(status)
+
+
+def _run_to_status() -> int:
     try:
         app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except Stopped as stop:
-        print(f"sdm-train: {stop}", file=sys.stderr)
-        sys.exit(130)
+        if int(os.environ.get("RANK", "0")) == 0:  # all processes stop, one says so
+            print(f"sdm-train: {stop}", file=sys.stderr)
+        return 130
+    except ElsewhereError:
+        return 2
     except _CALLERS_MISTAKES as error:
         print(f"sdm-train: error: {_reason(error)}", file=sys.stderr)
-        sys.exit(2)
+        return 2
+    return 0
 
 
 def _reason(error: Exception) -> str:

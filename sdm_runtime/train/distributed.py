@@ -15,6 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 from sdm_runtime.train.config import ConfigError
 
 
+class ElsewhereError(RuntimeError):
+    """Another process has failed, and said why."""
+
+
 @dataclass(frozen=True)
 class World:
     """This process among those of the run.
@@ -45,17 +49,40 @@ class World:
         """Return this process's rows of a global batch [batch, ...]."""
         return batch.chunk(self.size)[self.rank]
 
-    def sum(self, value: Tensor) -> Tensor:
-        """Return the sum of ``value`` over the processes."""
-        if self.size > 1:
-            value = value.clone()
-            dist.all_reduce(value)
-        return value
+    def sum(self, part: Tensor, flag: bool) -> tuple[float, bool]:
+        """Return the sum of a float32 scalar over the processes, and whether one has the flag.
+
+        One reduction for both, and the only wait for the device: all processes get the same.
+        """
+        if self.size == 1:
+            return float(part), flag
+        both = torch.stack([part.float(), part.new_tensor(float(flag), dtype=torch.float32)])
+        dist.all_reduce(both)
+        total, flags = both.tolist()
+        return total, flags > 0.0
+
+    def any(self, flag: bool) -> bool:
+        """Return whether a process has the flag, once all have come here."""
+        return self.sum(torch.zeros((), device=self.device), flag)[1] if self.size > 1 else flag
 
     def wait_for_all(self) -> None:
         """Return when every process has come here."""
-        if self.size > 1:
-            dist.barrier()
+        self.any(False)
+
+    def agree(self, error: Exception | None) -> None:
+        """Raise this process's error, if it has one, and end the others with it.
+
+        What one process alone does (write a file) can fail in it alone; the others would wait for
+        it in their next reduction.
+
+        Raises:
+            ElsewhereError: another process has an error, and says it.
+        """
+        failed = self.any(error is not None)
+        if error is not None:
+            raise error
+        if failed:
+            raise ElsewhereError("another process of the run has ended with an error")
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model, averaging its gradients over the processes if there are several."""

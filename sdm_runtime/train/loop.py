@@ -98,22 +98,31 @@ class Trainer:
 
     def run(
         self, until: int, progress: Progress, should_stop: Callable[[], bool] = lambda: False
-    ) -> None:
+    ) -> bool:
         """Train up to step ``until``, or until asked to stop between two steps.
 
         Args:
             until: number of steps done at the end.
             progress: told of every step and evaluation.
-            should_stop: asked before each step.
+            should_stop: asked before each step. Where several processes train, one that is asked to
+                stop takes the others with it, after the same step.
+
+        Returns:
+            Whether it was asked to stop; the same in every process.
 
         Raises:
             TrainingError: the loss is not finite.
         """
-        while self.step < until and not should_stop():
+        stop = self.world.any(should_stop())
+        while self.step < until and not stop:
             began = time.perf_counter()
             operands = self._operands(self.task.next_batch())
-            loss = float(self.world.sum(self._stepper(operands)(*operands)))
+            part = self._stepper(operands)(*operands)
+            loss, stop = self.world.sum(part, self.world.size > 1 and should_stop())
             self._record(loss, began, progress)
+            if self.world.size == 1:
+                stop = should_stop()
+        return stop
 
     def _stepper(self, operands: tuple[Tensor, Tensor, Tensor, Tensor]) -> Step:
         if self._take_step is None:

@@ -20,6 +20,7 @@ from sdm_runtime.train.report import (
 )
 from sdm_runtime.train.session import (
     Session,
+    alone,
     claim,
     expect_config,
     find_checkpoint,
@@ -57,7 +58,7 @@ def run_recall(session: Session, config: RunConfig, checkpoint: Checkpoint | Non
     if found is not None:
         expect_config(found, control)
     plain = _train(session, CONTROL, control, found)
-    if session.world.is_main:
+    if alone(session, plain):
         _report(session, config, memory, plain, chain_saved=chain_saved)
 
 

@@ -27,7 +27,7 @@ from sdm_runtime.train.report import (
     save_last_chain,
     write_json,
 )
-from sdm_runtime.train.session import Session, claim, new_trainer, train_model
+from sdm_runtime.train.session import Session, alone, claim, new_trainer, train_model
 from sdm_runtime.train.text import TextTask
 
 CHECKPOINT = "checkpoint"
@@ -62,7 +62,7 @@ def run_text(
     )
     _describe_model(session, trainer)
     train_model(session, CHECKPOINT, trainer, checkpoint, names, corpus_digest(corpus))
-    if not session.world.is_main:
+    if not alone(session, trainer):
         return
     chain_saved = save_last_chain(session.out / CHAIN_FILES[0])
     session.say(f"validating on {evaluated.num_bytes:,} bytes of {len(evaluated):,} files")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
@@ -15,17 +15,13 @@ from sdm_runtime.dispatch import keep_last_chain
 from sdm_runtime.train.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint
 from sdm_runtime.train.config import ConfigError, RunConfig, differences
 from sdm_runtime.train.distributed import World
-from sdm_runtime.train.interrupts import stop_on_signal
+from sdm_runtime.train.interrupts import Stopped, StopRequest
 from sdm_runtime.train.loop import Task, Trainer
 from sdm_runtime.train.progress import SilentProgress, make_progress
 from sdm_runtime.train.whole_files import partial_name
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-class Stopped(Exception):
-    """The session ended before the run did; the message says how to go on."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +37,7 @@ class Session:
         checkpoint_every: steps between checkpoints.
         stop_after: stop when this many steps are done (for running in parts).
         capture: replay the training step as a CUDA graph.
+        stop: whether the session is to end.
     """
 
     out: Path
@@ -51,6 +48,7 @@ class Session:
     checkpoint_every: int = 100
     stop_after: int | None = None
     capture: bool = False
+    stop: StopRequest = field(default_factory=StopRequest)
 
     def say(self, text: str) -> None:
         """Print a line, once for all processes."""
@@ -109,14 +107,17 @@ def claim(session: Session, names: Sequence[str], *, keep: bool) -> None:
 
     Raises:
         ConfigError: the folder cannot be written, or a folder stands where a file will.
+        OSError: a file cannot be removed.
     """
-    session.world.wait_for_all()
-    if session.world.is_main:
-        paths = [session.out / name for name in names]
+    session.world.wait_for_all()  # another process may still read one of them
+    paths = [session.out / name for name in names]
+
+    def prepare() -> None:
         _expect_writable(session.out, paths)
         for path in [] if keep else paths:
             path.unlink(missing_ok=True)
-    session.world.wait_for_all()
+
+    _on_main(session.world, prepare)
 
 
 def train_model(
@@ -156,15 +157,34 @@ def train_model(
         if main
         else SilentProgress()
     )
-    with stop_on_signal() as stop, progress:
-        while trainer.step < goal and not stop.requested:
+    stop, stopped = session.stop, False
+    with stop.in_time(), progress:
+        while trainer.step < goal and not stopped:
             every = session.checkpoint_every
             until = min(goal, (trainer.step // every + 1) * every)
-            trainer.run(until, progress, lambda: stop.requested)
-            if main:
-                save_checkpoint(path, trainer, files, data_digest)
-    if trainer.step < steps:
-        raise Stopped(f"stopped at step {trainer.step} of {steps}; continue with --resume")
+            stopped = trainer.run(until, progress, lambda: stop.requested)
+            stop.requested |= stopped
+            # Nobody goes on, or ends, before the file is there.
+            _on_main(session.world, lambda: save_checkpoint(path, trainer, files, data_digest))
+    if stopped or trainer.step < steps:
+        raise Stopped(_stopped_at(trainer))
+    if session.world.size == 1:
+        stop.obey(_stopped_at(trainer))
+
+
+def alone(session: Session, trainer: Trainer) -> bool:
+    """Return whether this process is the main one, which from here on works alone.
+
+    Raises:
+        Stopped: it was asked to stop meanwhile; a later signal ends it at once.
+    """
+    if session.world.is_main:
+        session.stop.obey(_stopped_at(trainer))
+    return session.world.is_main
+
+
+def _stopped_at(trainer: Trainer) -> str:
+    return f"stopped at step {trainer.step} of {trainer.config.steps}; continue with --resume"
 
 
 def new_trainer(
@@ -173,6 +193,17 @@ def new_trainer(
     """Return a trainer of ``build()``, whose initial weights depend on the config's seed alone."""
     torch.manual_seed(config.seed)
     return Trainer(config, build(), task, session.world, capture=session.capture)
+
+
+def _on_main(world: World, work: Callable[[], None]) -> None:
+    """Do the main process's work; all processes wait for it, and end where it fails."""
+    error: Exception | None = None
+    if world.is_main:
+        try:
+            work()
+        except (OSError, ConfigError) as failed:
+            error = failed
+    world.agree(error)
 
 
 def _expect_writable(out: Path, paths: Sequence[Path]) -> None:

@@ -16,8 +16,9 @@ from sdm_runtime.train.checkpoint import (
     save_checkpoint,
 )
 from sdm_runtime.train.config import ConfigError
+from sdm_runtime.train.interrupts import Stopped
 from sdm_runtime.train.progress import SilentProgress
-from sdm_runtime.train.session import Stopped, find_checkpoint, settle_config, train_model
+from sdm_runtime.train.session import find_checkpoint, settle_config, train_model
 
 from .conftest import SMALL
 
