@@ -2,5 +2,5 @@
 
 Files, from data to report: regular_files, whole_files; data, sampler, entropy; repeatable, model,
 optim, loop, capture; checkpoint_checks, checkpoint, progress, evaluate, plots, report; interrupts,
-session, run_text, run_recall; options, cli.
+output, session, run_text, run_recall; options, cli.
 """

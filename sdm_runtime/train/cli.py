@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import torch
 import typer
@@ -19,6 +19,7 @@ from sdm_runtime.train.data import DataError
 from sdm_runtime.train.distributed import ElsewhereError, World, joined
 from sdm_runtime.train.interrupts import Stopped, stop_on_signal
 from sdm_runtime.train.loop import TrainingError
+from sdm_runtime.train.output import Output, open_standard_streams, settle, tell
 from sdm_runtime.train.run_recall import MEMORY, run_recall
 from sdm_runtime.train.run_text import CHECKPOINT, run_text
 from sdm_runtime.train.session import Session, find_checkpoint, settle_config
@@ -77,6 +78,7 @@ def train(
     """Train a small byte-level model with sparse delta memory layers.
 
     The folder --out gets checkpoints, report.json, report.png, and the chain of the last backward.
+    A run whose output cannot be written (a closed pipe, a full disk) goes on without it.
 
     Several processes share each batch: torchrun --nproc-per-node 2 -m sdm_runtime.train
     """
@@ -119,7 +121,7 @@ def train(
             stop.obey("stopped before a step was taken")
         session = Session(
             out=out or Path("runs", task),
-            console=Console(),
+            console=Console(file=cast(TextIO, Output(sys.stdout))),
             world=world,
             resume=resume,
             fresh=fresh,
@@ -173,9 +175,9 @@ def decide_capture(asked: bool | None, world: World) -> bool:
 
 def main() -> None:
     """Run the command; a mistake of the caller's ends it with one line and status 2."""
+    open_standard_streams()
     status = _run_to_status()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    settle()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # gloo's threads drop the tensors of the last reduction when they come to it, and need the
         # interpreter for that: one that is being taken down would abort the process.
@@ -190,12 +192,12 @@ def _run_to_status() -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except Stopped as stop:
         if int(os.environ.get("RANK", "0")) == 0:  # all processes stop, one says so
-            print(f"sdm-train: {stop}", file=sys.stderr)
+            tell(f"sdm-train: {stop}")
         return 130
     except ElsewhereError:
         return 2
     except _CALLERS_MISTAKES as error:
-        print(f"sdm-train: error: {_reason(error)}", file=sys.stderr)
+        tell(f"sdm-train: error: {_reason(error)}")
         return 2
     return 0
 
