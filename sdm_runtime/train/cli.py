@@ -17,6 +17,7 @@ from sdm_runtime.train.checkpoint import CheckpointError
 from sdm_runtime.train.config import DEFAULTS, ConfigError, TaskName, expect_own_settings
 from sdm_runtime.train.data import DataError
 from sdm_runtime.train.distributed import ElsewhereError, World, joined
+from sdm_runtime.train.free_memory import is_out_of_memory
 from sdm_runtime.train.interrupts import Stopped, stop_on_signal
 from sdm_runtime.train.loop import TrainingError
 from sdm_runtime.train.output import Output, open_standard_streams, settle, tell
@@ -198,6 +199,14 @@ def _run_to_status() -> int:
         return 2
     except _CALLERS_MISTAKES as error:
         tell(f"sdm-train: error: {_reason(error)}")
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error).partition("\n")[0] or "an allocation has failed"
+        tell(
+            f"sdm-train: error: out of memory ({reason}); smaller sizes, as --batch-size, take less"
+        )
         return 2
     return 0
 

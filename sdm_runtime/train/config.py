@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from math import inf
+from math import inf, isqrt
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from sdm_runtime.train.shown import short
@@ -57,7 +57,7 @@ class ModelConfig:
             f"a multiple of memory_heads = {self.memory_heads}",
             self.dim,
         )
-        side = round(self.slots**0.5)
+        side = isqrt(self.slots)
         _expect(side * side == self.slots, "slots", "a square number", self.slots)
         for name in ("writes", "reads"):
             value = getattr(self, name)

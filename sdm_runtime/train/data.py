@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import sysconfig
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sdm_runtime.train.free_memory import free_bytes, gib
 from sdm_runtime.train.regular_files import open_regular
 
 # Installed packages and test suites differ from machine to machine; what is left barely does.
@@ -72,10 +74,17 @@ class Documents:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The two sides of the split."""
+    """The two sides of the split.
+
+    Attributes:
+        train: what is trained on.
+        validation: what is not.
+        copies: names of files with the bytes of one before them, and that one's name.
+    """
 
     train: Documents
     validation: Documents
+    copies: tuple[tuple[str, str], ...] = ()
 
 
 def standard_library_files() -> list[Path]:
@@ -111,12 +120,19 @@ def load_corpus(paths: Sequence[Path], validation_fraction: float = 0.1) -> Corp
         raise ValueError(f"validation_fraction: expected within (0, 1), got {validation_fraction}")
     if not paths:
         raise DataError("no text file given")
+    _expect_room(paths)
     unique: dict[float, tuple[str, bytes]] = {}
+    copies: list[tuple[str, str]] = []
     for path in paths:
         content = _read(path)
-        unique.setdefault(_hash_fraction(content), (str(path), content))
+        rank = _hash_fraction(content)
+        if rank in unique:
+            copies.append((str(path), unique[rank][0]))
+        else:
+            unique[rank] = (str(path), content)
     if len(unique) == 1:
-        return _cut(*next(iter(unique.values())), validation_fraction)
+        cut = _cut(*next(iter(unique.values())), validation_fraction)
+        return dataclasses.replace(cut, copies=tuple(copies))
     ranks = sorted(unique)
     num_validation = sum(rank < validation_fraction for rank in ranks)
     num_validation = min(max(num_validation, 1), len(ranks) - 1)
@@ -124,6 +140,7 @@ def load_corpus(paths: Sequence[Path], validation_fraction: float = 0.1) -> Corp
     return Corpus(
         train=from_bytes([unique[r] for r in unique if r not in chosen]),
         validation=from_bytes([unique[r] for r in unique if r in chosen]),
+        copies=tuple(copies),
     )
 
 
@@ -131,6 +148,18 @@ def from_bytes(named: Sequence[tuple[str, bytes]]) -> Documents:
     """Return documents from (name, content) pairs, in order."""
     buffers = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for _, content in named]
     return _pack(buffers, [name for name, _ in named])
+
+
+def _expect_room(paths: Sequence[Path]) -> None:
+    sizes = {path: path.stat().st_size for path in paths if path.is_file()}
+    # Each byte is held twice while the texts are put together.
+    need, free = 2 * sum(sizes.values()), free_bytes(torch.device("cpu"))
+    if need > free:
+        largest = max(sizes, key=lambda path: sizes[path])
+        raise DataError(
+            f"{largest}: {sizes[largest]:,} bytes; all texts together need {gib(need)} GiB, "
+            f"{gib(free)} GiB are free"
+        )
 
 
 def _read(path: Path) -> bytes:

@@ -14,6 +14,10 @@ PRIOR_WEIGHT = 4.0
 """Pseudo-counts, spread like the unigram distribution, that each bigram context starts with."""
 
 
+# Bytes counted at once: each takes some integers of eight bytes meanwhile.
+_COUNTED_BYTES = 1 << 22
+
+
 @dataclass(frozen=True)
 class NgramEntropies:
     """Bits per byte of the evaluated bytes.
@@ -69,11 +73,16 @@ def ngram_entropies(train: Documents, evaluated: Documents) -> NgramEntropies:
 
 def pair_counts(documents: Documents) -> Tensor:
     """Return int64 [257, 256]: how often each byte follows each symbol within a document."""
-    following = documents.data.to(torch.int64)
-    preceding = _preceding(following)
-    preceding[documents.bounds[:-1]] = DOCUMENT_START
-    pairs = preceding * 256 + following
-    return torch.bincount(pairs, minlength=NUM_SYMBOLS * 256).view(NUM_SYMBOLS, 256)
+    counts = torch.zeros(NUM_SYMBOLS * 256, dtype=torch.int64)
+    for first in range(0, documents.num_bytes, _COUNTED_BYTES):
+        following = documents.data[first : first + _COUNTED_BYTES].to(torch.int64)
+        preceding = _preceding(following)
+        if first:
+            preceding[0] = documents.data[first - 1]
+        starts = documents.bounds[:-1] - first
+        preceding[starts[(starts >= 0) & (starts < len(following))]] = DOCUMENT_START
+        counts += torch.bincount(preceding * 256 + following, minlength=len(counts))
+    return counts.view(NUM_SYMBOLS, 256)
 
 
 def _preceding(following: Tensor) -> Tensor:

@@ -52,7 +52,9 @@ StopAfter = Annotated[
     typer.Option(min=1, help="Stop and checkpoint when this many steps are done"),
 ]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads", show_default="torch's")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="CPU threads", show_default="torch's")
+]
 Capture = Annotated[
     bool | None,
     typer.Option(
@@ -62,11 +64,16 @@ Capture = Annotated[
     ),
 ]
 
-Steps = Annotated[int | None, _setting("steps", "Optimizer steps")]
+Steps = Annotated[
+    int | None,
+    _setting("steps", "Optimizer steps; more of them, with --resume, extend a finished run"),
+]
 BatchSize = Annotated[
     int | None, _setting("batch_size", "Sequences per step, all processes together", "--batch-size")
 ]
-Length = Annotated[int | None, _setting("length", "Bytes per training sequence (text)")]
+Length = Annotated[
+    int | None, _setting("length", "Bytes per training sequence, at most the longest file's (text)")
+]
 EvalLength = Annotated[
     int | None, _setting("eval_length", "Bytes evaluated of each validation document (text)")
 ]

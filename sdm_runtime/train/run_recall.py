@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from sdm_runtime.train.checkpoint import Checkpoint
-from sdm_runtime.train.config import RunConfig
+from sdm_runtime.train.config import ConfigError, RunConfig
 from sdm_runtime.train.loop import Trainer
 from sdm_runtime.train.model import ByteModel, count_parameters
 from sdm_runtime.train.plots import plot_recall
@@ -20,12 +20,14 @@ from sdm_runtime.train.report import (
 )
 from sdm_runtime.train.session import (
     Session,
+    agree_on_room,
     alone,
     claim,
     expect_config,
     find_checkpoint,
     new_trainer,
     train_model,
+    unfinished,
 )
 
 MEMORY, CONTROL = "with_memory", "without_memory"
@@ -45,21 +47,37 @@ def run_recall(session: Session, config: RunConfig, checkpoint: Checkpoint | Non
         TrainingError: the loss is not finite.
     """
     task = config.recall
+    control = dataclasses.replace(config, model=dataclasses.replace(config.model, memory_blocks=()))
+    started = _find_control(session, control)
+    agree_on_room(session, config)
     claim(session, _FILES, keep=checkpoint is not None)
     session.say(
         f"recall     {task.pairs} pairs, {task.gap} filler symbols, {task.pairs} questions; "
         f"local window {config.model.local_window}, chance {1 / task.values:.1%}"
     )
-    control = dataclasses.replace(config, model=dataclasses.replace(config.model, memory_blocks=()))
     memory = _train(session, MEMORY, config, checkpoint)
     chain_saved = session.world.is_main and save_last_chain(session.out / CHAIN_FILES[0])
-    started = session.resume and (session.out / f"{CONTROL}.pt").exists()
-    found = find_checkpoint(session, CONTROL) if started else None
-    if found is not None:
-        expect_config(found, control)
-    plain = _train(session, CONTROL, control, found)
+    plain = _train(session, CONTROL, control, started)
     if alone(session, plain):
         _report(session, config, memory, plain, chain_saved=chain_saved)
+
+
+def _find_control(session: Session, control: RunConfig) -> Checkpoint | None:
+    """Return the checkpoint of the model without memory to continue from, or None.
+
+    Raises:
+        ConfigError: it is of another config, or the run in the folder ended between the two models
+            and it was not said what to do with it.
+    """
+    memory, path = (session.out / f"{name}.pt" for name in (MEMORY, CONTROL))
+    if path.exists():
+        found = find_checkpoint(session, CONTROL)
+        if found is not None:
+            expect_config(found, control)
+        return found
+    if memory.exists() and not (session.resume or session.fresh):
+        raise ConfigError(unfinished(session, "between its two models"))
+    return None
 
 
 def _train(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,12 @@ from sdm_runtime.train.report import (
     save_last_chain,
     write_json,
 )
-from sdm_runtime.train.session import Session, alone, claim, new_trainer, train_model
+from sdm_runtime.train.session import Session, agree_on_room, alone, claim, new_trainer, train_model
 from sdm_runtime.train.text import TextTask
 
 CHECKPOINT = "checkpoint"
+# Bits per byte of random bytes vary by about 2.5 / sqrt(n): at 1000 by 0.08.
+_FEW_BYTES = 1000
 _FILES = ("checkpoint.pt", "report.json", "report.png", *CHAIN_FILES)
 
 
@@ -52,15 +55,30 @@ def run_text(
         TrainingError: the loss is not finite.
     """
     corpus, names = _load(files, checkpoint, config)
+    longest, longest_validation = (
+        int(side.lengths().max()) for side in (corpus.train, corpus.validation)
+    )
+    agree_on_room(session, config, longest, longest_validation)
     claim(session, _FILES, keep=checkpoint is not None)
     evaluated = corpus.validation.truncated(config.eval_length)
     entropies = ngram_entropies(corpus.train, evaluated)
     _describe_data(session, corpus, evaluated.num_bytes, entropies)
+    if files:
+        _note_copies(session, corpus)
+    if evaluated.num_bytes < _FEW_BYTES:
+        session.say(
+            f"note: few bytes to validate on ({evaluated.num_bytes}), bits per byte of them say "
+            "little: give more text, or a larger --validation-fraction or --eval-length"
+        )
+    if config.length > longest:
+        session.say(
+            f"note: no training file is as long as --length {config.length}: sequences have the "
+            f"{longest} bytes of the longest"
+        )
 
-    trainer = new_trainer(
-        session, config, TextTask(corpus, config), lambda: ByteModel(config.model)
-    )
-    _describe_model(session, trainer)
+    task = TextTask(corpus, config)
+    trainer = new_trainer(session, config, task, lambda: ByteModel(config.model))
+    _describe_model(session, trainer, task.length)
     train_model(session, CHECKPOINT, trainer, checkpoint, names, corpus_digest(corpus))
     if not alone(session, trainer):
         return
@@ -93,6 +111,17 @@ def _load(
     return corpus, [str(path.resolve()) for path in paths]
 
 
+def _note_copies(session: Session, corpus: Corpus) -> None:
+    for name, first in corpus.copies:
+        if name == first:
+            what = "is given twice"
+        elif os.path.samefile(name, first):
+            what = f"is the same file as {first}"
+        else:
+            what = f"has the bytes of {first}"
+        session.say(f"note: {name} {what}, and is read once")
+
+
 def _describe_data(
     session: Session, corpus: Corpus, evaluated_bytes: int, entropies: NgramEntropies
 ) -> None:
@@ -107,7 +136,7 @@ def _describe_data(
         session.say(f"  {how:<28} unigram {unigram:.3f}   bigram {bigram:.3f}")
 
 
-def _describe_model(session: Session, trainer: Trainer) -> None:
+def _describe_model(session: Session, trainer: Trainer, length: int) -> None:
     config, world = trainer.config, session.world
     blocks = [
         "convolution + memory" if i in config.model.memory_blocks else "convolution"
@@ -115,7 +144,7 @@ def _describe_model(session: Session, trainer: Trainer) -> None:
     ]
     session.say(
         f"model      {count_parameters(trainer.model):,} parameters: {', '.join(blocks)}; "
-        f"{config.steps} steps of {config.batch_size} x {config.length} bytes on "
+        f"{config.steps} steps of {config.batch_size} x {length} bytes on "
         f"{device_name(world.device)}" + (f" x {world.size}" if world.size > 1 else "")
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -36,6 +38,29 @@ class SamplerState(NamedTuple):
     drawn: int
 
 
+class Spans:
+    """Where the sequences of documents start: (document, offset in it); found when asked for."""
+
+    def __init__(self, documents: Documents, length: int) -> None:
+        """Cut each document at multiples of ``length``; the last sequence ends with it."""
+        self._length = length
+        self._last: list[int] = (documents.lengths() - length).clamp(min=0).tolist()
+        counts = ((last + length - 1) // length + 1 for last in self._last)
+        self._ends = list(itertools.accumulate(counts))
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        """Return the start of a sequence."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        document = bisect.bisect_right(self._ends, index)
+        before = self._ends[document - 1] if document else 0
+        return document, min((index - before) * self._length, self._last[document])
+
+
 class SequenceSampler:
     """Draws sequences of ``length`` bytes so that each epoch covers every document.
 
@@ -66,7 +91,7 @@ class SequenceSampler:
             batch_size,
             seed,
         )
-        self.spans = _cut_spans(documents, length)
+        self.spans = Spans(documents, length)
         self.state = SamplerState(epoch=0, drawn=0)
 
     def next_batch(self) -> Batch:
@@ -102,14 +127,6 @@ def read_sequence(documents: Documents, document: int, offset: int, length: int)
     inputs[0] = content[offset - 1] if offset > 0 else DOCUMENT_START
     inputs[1 : len(piece)] = piece[:-1]
     return Batch(inputs, targets)
-
-
-def _cut_spans(documents: Documents, length: int) -> list[tuple[int, int]]:
-    spans: list[tuple[int, int]] = []
-    for index, size in enumerate(documents.lengths().tolist()):
-        starts = [*range(0, max(size - length, 0), length), max(size - length, 0)]
-        spans += [(index, start) for start in starts]
-    return spans
 
 
 def _permutation(count: int, seed: int, epoch: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from sdm_runtime.train.config import ConfigError, RunConfig, differences
 from sdm_runtime.train.distributed import World
 from sdm_runtime.train.interrupts import Stopped, StopRequest
 from sdm_runtime.train.loop import Task, Trainer
+from sdm_runtime.train.memory import expect_room
 from sdm_runtime.train.progress import SilentProgress, make_progress
 from sdm_runtime.train.whole_files import partial_name
 
@@ -70,9 +72,20 @@ def settle_config(session: Session, given: RunConfig, checkpoint: Checkpoint | N
 
 
 def expect_config(checkpoint: Checkpoint, given: RunConfig) -> None:
-    """Raise ConfigError unless the checkpoint was written by the given config."""
-    if wrong := differences(checkpoint.config, given):
-        raise ConfigError(f"{checkpoint.path} was written by another config: {'; '.join(wrong)}")
+    """Raise ConfigError unless the checkpoint was written by the given config.
+
+    One setting may differ: a run that has done all its steps is extended by more of them.
+    """
+    saved = checkpoint.config
+    if checkpoint.finished and given.steps > saved.steps:
+        saved = dataclasses.replace(saved, steps=given.steps)
+    if wrong := differences(saved, given):
+        hint = ""
+        if saved.steps < given.steps:
+            hint = f" (more steps once it has done its {saved.steps})"
+        raise ConfigError(
+            f"{checkpoint.path} was written by another config: {'; '.join(wrong)}{hint}"
+        )
 
 
 def find_checkpoint(session: Session, name: str) -> Checkpoint | None:
@@ -90,9 +103,14 @@ def find_checkpoint(session: Session, name: str) -> Checkpoint | None:
     found = load_checkpoint(path)
     if found.finished:
         return None
-    raise ConfigError(
-        f"{session.out} holds a run at step {found.step} of {found.config.steps}: continue it with "
-        "--resume, start over with --fresh, or give another --out"
+    raise ConfigError(unfinished(session, f"at step {found.step} of {found.config.steps}"))
+
+
+def unfinished(session: Session, where: str) -> str:
+    """Return what is said of an unfinished run that would be overwritten."""
+    return (
+        f"{session.out} holds a run {where}: continue it with --resume, start over with --fresh, "
+        "or give another --out"
     )
 
 
@@ -193,6 +211,18 @@ def new_trainer(
     """Return a trainer of ``build()``, whose initial weights depend on the config's seed alone."""
     torch.manual_seed(config.seed)
     return Trainer(config, build(), task, session.world, capture=session.capture)
+
+
+def agree_on_room(
+    session: Session, config: RunConfig, longest: int = 0, longest_validation: int = 0
+) -> None:
+    """Raise ConfigError in every process where a size does not fit into the memory of one."""
+    error: ConfigError | None = None
+    try:
+        expect_room(config, session.world, longest, longest_validation)
+    except ConfigError as found:
+        error = found
+    session.world.agree(error)
 
 
 def _on_main(world: World, work: Callable[[], None]) -> None:

@@ -18,14 +18,20 @@ _QUICK_DOCUMENTS, _QUICK_BYTES = 24, 2048
 
 
 class TextTask:
-    """Batches of a corpus, judged by bits per byte."""
+    """Batches of a corpus, judged by bits per byte.
+
+    Attributes:
+        length: bytes of a sequence: the config's, or those of the longest training document.
+    """
 
     metric = "validation bits per byte (part)"
 
     def __init__(self, corpus: Corpus, config: RunConfig) -> None:
         """Make the sampler over the training side."""
+        # Padding beyond the longest document would only cost memory and time.
+        self.length = min(config.length, int(corpus.train.lengths().max()))
         self.sampler = SequenceSampler(
-            corpus.train, config.length, config.batch_size, seed=config.seed
+            corpus.train, self.length, config.batch_size, seed=config.seed
         )
         documents = range(min(_QUICK_DOCUMENTS, len(corpus.validation)))
         quick_bytes = min(_QUICK_BYTES, config.eval_length)

@@ -46,6 +46,11 @@ def test_copies_are_read_once(text_files: list[Path], tmp_path: Path) -> None:
     copy = Path(shutil.copy(text_files[0], tmp_path / "copy"))
     corpus = load_corpus([*text_files, copy], 0.25)
     assert len(corpus.train) + len(corpus.validation) == len(text_files)
+    assert corpus.copies == ((str(copy), str(text_files[0])),)
+    assert load_corpus(text_files, 0.25).copies == ()
+    twice = load_corpus([copy, copy], 0.25)  # one file, which is cut
+    assert twice.copies == ((str(copy), str(copy)),)
+    assert contents(twice.train) == {copy.read_bytes()[: -len(twice.validation.data)]}
 
 
 @pytest.mark.parametrize("fraction", [1e-9, 1 - 1e-9])

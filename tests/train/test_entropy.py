@@ -6,9 +6,11 @@ import math
 from collections import Counter
 
 import pytest
+import torch
 
+from sdm_runtime.train import entropy
 from sdm_runtime.train.data import Corpus, Documents, from_bytes
-from sdm_runtime.train.entropy import PRIOR_WEIGHT, NgramModel, ngram_entropies
+from sdm_runtime.train.entropy import PRIOR_WEIGHT, NgramModel, ngram_entropies, pair_counts
 
 START = -1
 
@@ -72,3 +74,13 @@ def test_costs_add_up(corpus: Corpus) -> None:
     assert (unigram, bigram) == (pytest.approx(found.unigram), pytest.approx(found.bigram))
     total = (2.0**-model.bigram_bits).sum(1)
     assert total.tolist() == pytest.approx([1.0] * 257)
+
+
+@pytest.mark.parametrize("block", [1, 7, 100])
+def test_counts_do_not_depend_on_what_is_counted_at_once(
+    corpus: Corpus, block: int, monkeypatch
+) -> None:
+    want = pair_counts(corpus.train)
+    assert int(want.sum()) == corpus.train.num_bytes
+    monkeypatch.setattr(entropy, "_COUNTED_BYTES", block)
+    assert torch.equal(pair_counts(corpus.train), want)

@@ -13,6 +13,7 @@ from sdm_runtime.train.sampler import (
     IGNORED,
     SamplerState,
     SequenceSampler,
+    Spans,
     read_sequence,
 )
 
@@ -43,6 +44,19 @@ def test_an_epoch_covers_every_byte(documents: Documents) -> None:
     assert set(seen) == {*range(25), *range(100, 107), 255}
     # 25 bytes are cut at 0, 8, 16; the last sequence ends with the document.
     assert [seen[value] for value in (0, 16, 17, 23, 24)] == [1, 1, 2, 2, 1]
+
+
+def test_starts_are_found_as_they_are_cut() -> None:
+    sizes = (25, 7, 8, 9, 16, 1)
+    documents = from_bytes([(str(n), bytes(n)) for n in sizes])
+    spans = Spans(documents, 8)
+    assert [spans[i] for i in range(len(spans))] == [
+        *[(0, 0), (0, 8), (0, 16), (0, 17)],
+        *[(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (4, 8), (5, 0)],
+    ]
+    for outside in (-1, len(spans)):
+        with pytest.raises(IndexError):
+            spans[outside]
 
 
 def test_seeds_and_epochs_differ(documents: Documents) -> None:
