@@ -1,4 +1,4 @@
-"""The files that a run leaves: JSON, pictures, the last chain."""
+"""The files that a run leaves: JSON, the last chain."""
 
 from __future__ import annotations
 
@@ -6,51 +6,14 @@ import json
 import math
 from pathlib import Path
 
-import matplotlib.image
 import pytest
 import torch
 
 from sdm_runtime import StepChain, sdm_write_read
 from sdm_runtime.dispatch import keep_last_chain, last_chain
-from sdm_runtime.train.data import Corpus
-from sdm_runtime.train.entropy import NgramModel, ngram_entropies
-from sdm_runtime.train.evaluate import validate
-from sdm_runtime.train.loop import History
-from sdm_runtime.train.plots import plot_recall, plot_text, smoothed
-from sdm_runtime.train.progress import SilentProgress
 from sdm_runtime.train.report import describe_run, save_last_chain, write_json
 
 from .conftest import SMALL
-
-
-def ink(path: Path) -> float:
-    """Return the share of pixels of a PNG that are not white."""
-    pixels = matplotlib.image.imread(path)[..., :3]
-    return float((pixels < 0.98).any(-1).mean())
-
-
-def test_text_picture(new_small_trainer, corpus: Corpus, tmp_path: Path) -> None:
-    trainer = new_small_trainer()
-    trainer.run(6, SilentProgress())
-    cpu = torch.device("cpu")
-    found = validate(trainer.model, corpus.validation, NgramModel(corpus.train), cpu)
-    entropies = ngram_entropies(corpus.train, corpus.validation)
-    path = tmp_path / "made" / "report.png"
-    plot_text(path, trainer.history, entropies, found)
-    assert 0.01 < ink(path) < 0.4
-
-
-def test_recall_picture(tmp_path: Path) -> None:
-    learned = History(losses=[2.0, 1.0, 0.1], evaluations=[(1, 0.1), (3, 0.9)])
-    stuck = History(losses=[2.0, 2.0, 2.0], evaluations=[(1, 0.06), (3, 0.06)])
-    plot_recall(tmp_path / "report.png", learned, stuck, chance=1 / 16, gap=64, window=7)
-    assert 0.01 < ink(tmp_path / "report.png") < 0.4
-
-
-def test_smoothing_has_no_bias_at_the_start() -> None:
-    assert smoothed([3.0] * 5, 10) == pytest.approx([3.0] * 5)
-    assert smoothed([0.0, 1.0], 2) == pytest.approx([0.0, 2 / 3])
-    assert smoothed([5.0, 1.0, 7.0], 1) == [5.0, 1.0, 7.0]
 
 
 def test_json_is_json(tmp_path: Path, alone) -> None:
