@@ -127,6 +127,8 @@ class Trainer:
     def _stepper(self, operands: tuple[Tensor, Tensor, Tensor, Tensor]) -> Step:
         if self._take_step is None:
             model = self.world.wrap(self.model)
+            if self.world.size > 1:
+                lay_out_reductions(model, operands)
             self._take_step = make_step(model, self.optimizer, self.config.optim.clip_norm)
             if self.capture:
                 from sdm_runtime.train.capture import captured
@@ -159,6 +161,19 @@ class Trainer:
 
     def _evaluation_is_due(self) -> bool:
         return self.step % self.config.eval_every == 0 or self.step == self.config.steps
+
+
+def lay_out_reductions(model: nn.Module, operands: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    """Run one backward of a model that several processes share, and drop its gradients.
+
+    After its first backward DistributedDataParallel lays its reductions out anew, in the order in
+    which the gradients came. From three processes on a sum depends on where it lies, so without
+    this the first step of a session would add in another way than the same step of a whole run.
+    """
+    inputs, targets, weight, _ = operands
+    with repeatable_convolutions():
+        torch.autograd.backward(byte_costs(model, inputs, targets).sum() * weight)
+    model.zero_grad(set_to_none=True)
 
 
 def make_step(model: nn.Module, optimizer: torch.optim.Optimizer, clip_norm: float) -> Step:

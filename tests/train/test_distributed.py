@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sdm_runtime.train.checkpoint import load_checkpoint
 from sdm_runtime.train.cli import app
 from sdm_runtime.train.config import ConfigError
 from sdm_runtime.train.distributed import World, choose_device
@@ -52,6 +53,22 @@ def test_two_processes_agree_with_one(text_files: list[Path], tmp_path: Path) ->
     # Control: half the batch is another run.
     app([*words, str(half), "--batch-size", "2"], standalone_mode=False)
     assert losses(half) != pytest.approx(losses(one), rel=2e-5)
+
+
+@pytest.mark.slow
+def test_three_processes_resume_with_the_same_bits(text_files: list[Path], tmp_path: Path) -> None:
+    # Three: of two numbers the sum is the same in any order.
+    words = [*SIZES, *map(str, text_files), "--batch-size", "6", "--out"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run_processes(3, [*words, str(whole)]).returncode == 0
+    assert run_processes(3, [*words, str(parts), "--stop-after", "2"]).returncode != 0
+    resumed = run_processes(3, ["--resume", "--device", "cpu", "--out", str(parts)])
+    assert resumed.returncode == 0, resumed.stderr
+    one, other = (load_checkpoint(out / "checkpoint.pt") for out in (whole, parts))
+    assert one.step == other.step == 5
+    assert one.content["history"]["losses"] == other.content["history"]["losses"]
+    for name, tensor in one.content["model"].items():
+        assert torch.equal(tensor, other.content["model"][name]), name
 
 
 def test_rows_make_up_the_batch() -> None:
