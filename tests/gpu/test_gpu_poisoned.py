@@ -182,6 +182,7 @@ CHECKS = {
 def test_one_of_two_graphs_is_reset(in_new_process, check):
     # A process of its own has no workspace yet, and may lose its device.
     in_new_process(f"""
+import os
 from test_gpu_poisoned import broken_without_its_workspace, reset_one_of_two
 print("ok" if {check} else "wrong", flush=True)
 os._exit(0)  # with a lost device, the end of torch is another error
