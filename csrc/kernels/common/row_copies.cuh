@@ -5,11 +5,14 @@
 
 namespace sdm {
 
-// Of this thread's token, blockIdx.x * blockDim.z + threadIdx.z in 64 bits, the number in its
-// chunk; without a division of 64 bits.
-__device__ __forceinline__ int32_t token_in_chunk(int32_t chunk_size) {
+// Of this thread's token, blockIdx.x * blockDim.z + threadIdx.z, the number in its chunk. A
+// remainder of 64 bits would take longer than two of 32, and one does where a step's tokens have 32
+// bits.
+__device__ __forceinline__ int32_t token_in_chunk(int32_t chunk_size, int64_t step_tokens) {
   const auto size = static_cast<uint32_t>(chunk_size);
-  return static_cast<int32_t>((blockIdx.x % size * blockDim.z + threadIdx.z) % size);
+  uint32_t first = blockIdx.x;
+  if (step_tokens > UINT32_MAX) first %= size;
+  return static_cast<int32_t>((first * blockDim.z + threadIdx.z) % size);
 }
 
 // kCopyCols columns a thread: with 8, half a warp copies a row and a warp two, so that bf16 rows
@@ -26,7 +29,7 @@ class RowCopies {
                                        const Team<kLaneColumns>& team)
       : ring_(ring + team.lane % kCopiers * sizeof(Raw)),
         first_(team.lane / kCopiers),
-        rows_(rows, {type}, 0, hd, columns(team)) {}
+        rows_(first_columns(rows, team), {type}, 0, hd, columns(team)) {}
 
   // Starts the copies of a batch of rows into the ring's place `slot` and the rows behind it. A row
   // of -1 becomes zeros.
@@ -41,10 +44,20 @@ class RowCopies {
   }
 
  private:
+  static __device__ __forceinline__ int32_t first_column(const Team<kLaneColumns>& team) {
+    return team.slice_begin + team.lane % kCopiers * kCopyCols;
+  }
+  // Rows that begin with this thread's columns: a thread copies many rows and has registers to
+  // spare, so that an address is one instruction.
+  static __device__ __forceinline__ const void* first_columns(const void* rows,
+                                                              const Team<kLaneColumns>& team) {
+    if constexpr (kType == kAnyRow) return rows;
+    return static_cast<const char*>(rows) + int64_t{first_column(team)} * element_bits(kType) / 8;
+  }
   static __device__ __forceinline__ Columns columns(const Team<kLaneColumns>& team) {
-    const int32_t offset = team.lane % kCopiers * kCopyCols;
-    const int32_t end = team.slice_end - team.slice_begin;
-    return {team.slice_begin + offset, max(0, min(kCopyCols, end - offset))};
+    const int32_t column = first_column(team);
+    const int32_t count = max(0, min(kCopyCols, team.slice_end - column));
+    return {kType == kAnyRow ? column : 0, count};
   }
 
   char* ring_;

@@ -30,7 +30,7 @@ __device__ __forceinline__ void gx_gwr_device(const GxGwrParams& params) {
   const bool exists = token < step_tokens && slice < num_slices(params.hd);
   const int64_t row = params.step * step_tokens + (exists ? token : 0);
   const int64_t in_sequence =
-      int64_t{params.step} * params.chunk_size + token_in_chunk(params.chunk_size);
+      int64_t{params.step} * params.chunk_size + token_in_chunk(params.chunk_size, step_tokens);
   const bool live = exists && in_sequence < params.num_tokens;
 
   // Shared memory of the warp: the ring, the writes' rows, their weights.
