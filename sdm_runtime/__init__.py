@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # what a type checker sees of the names below
 _EXPORTS = {
     "BlasGemmStep": "blas_step",
     "CudaError": "errors",
+    "CudaOutOfMemoryError": "memory_error",
     "GraphedChain": "graphed_chain",
     "MemoryCache": "layer",
     "Plan": "plans",

@@ -144,13 +144,17 @@ class StepChain:
                 chain's device. Host chains run before the call returns and take none.
             windowed: True launches in windows from the first step on, False never. None does so
                 from where the device has been waiting for launches, in a long chain of kernels
-                alone that does not run for the first time; never in a capture. A device runs the
+                alone that does not run for the first time; never in a capture, and never again
+                after a window has failed, for want of memory for instance: the run then goes on
+                with single launches. A device runs the
                 windows of one recording one behind the other, whatever their streams: do not ask
                 for them where a run waits for one that is issued later on another stream.
 
         Raises:
             PlanError: The chain is not bound, or the memory of an operand was replaced since.
-            CudaError: A launch failed; what was issued before it stays issued.
+            CudaError: A launch failed; what was issued before it stays issued, and ``issued`` says
+                how many launches that is. It is a CudaOutOfMemoryError, and so a
+                torch.OutOfMemoryError, where the device has no memory.
             TypeError: ``windowed`` is neither a bool nor None.
             ValueError: A stream was given for a host chain, or ``windowed=True`` for one, for a
                 chain with a library step or without a launch, or in a capture.

@@ -1,4 +1,4 @@
-"""Exceptions of the runtime."""
+"""Exceptions of the runtime. Needs no torch; CudaOutOfMemoryError does (memory_error.py)."""
 
 from __future__ import annotations
 
@@ -8,4 +8,11 @@ class PlanError(ValueError):
 
 
 class CudaError(RuntimeError):
-    """A CUDA driver call failed; the message names the call, the error, the kernel and the step."""
+    """A CUDA driver call failed; the message names the call, the error, the kernel and the step.
+
+    It says so where the device's context is lost: nothing works on that device any more then, in
+    this process.
+    """
+
+    issued: int | None = None
+    """Of a failed ``StepChain.run``: the launches that it had issued; None elsewhere."""

@@ -2,6 +2,7 @@
 #pragma once
 #include <charconv>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ enum class ErrorKind {
   kType,      // TypeError: a caller's mistake in a dtype or kind
   kPlan,      // PlanError: a plan that is damaged, foreign or bound wrongly
   kCuda,      // CudaError: a driver call failed
+  kMemory,    // CudaOutOfMemoryError: a driver call found no memory
   kInternal,  // RuntimeError: our bug
 };
 
@@ -22,8 +24,15 @@ class Error : public std::runtime_error {
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
 
+  // Of a run that failed: the launches that it had issued. The first to note them is right.
+  std::optional<uint64_t> issued() const { return issued_; }
+  void note_issued(uint64_t launches) {
+    if (!issued_) issued_ = launches;
+  }
+
  private:
   ErrorKind kind_;
+  std::optional<uint64_t> issued_;
 };
 
 inline void append(std::string& text, std::string_view part) { text += part; }

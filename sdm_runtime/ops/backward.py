@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.ops import chain_run
 from sdm_runtime.ops.backward_terms import InputGradients, input_gradients
 from sdm_runtime.ops.bank_lease import BankLease
@@ -56,7 +57,9 @@ def run_backward(
     """Restore the lease's bank and return the gradients for grad_readings [P*T, hd].
 
     Raises:
-        RuntimeError: The chain failed; the message says that the bank is half restored.
+        CudaError, PlanError: The chain failed before its first launch: memory ran out, or an
+            operand has moved. The bank is as the forward left it, and another backward can follow.
+        RuntimeError: The chain failed later; the message says that the bank is half restored.
     """
     bank, geometry = lease.bank, call.geometry
     operands = allocate_operands(bank, saved, call)
@@ -83,11 +86,19 @@ def _run_chain(lease: BankLease, operands: ChainOperands, call: Call) -> None:
     try:
         chain.run()
     except Exception as error:
+        if _issued_nothing(error):
+            lease.not_restored()
+            raise
         raise RuntimeError(
             "[sdm_write_read] backward: the step chain failed and left the bank half restored: "
             f"{error}"
         ) from error
     lease.restored(exact=call.form.exact)
+
+
+def _issued_nothing(error: Exception) -> bool:
+    """Whether a run refused or failed before its first launch."""
+    return isinstance(error, PlanError) or (isinstance(error, CudaError) and error.issued == 0)
 
 
 def allocate_gradients(

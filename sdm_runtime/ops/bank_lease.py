@@ -72,6 +72,10 @@ class BankLease:
             self.require_advanced()
             self._state = State.BROKEN
 
+    def not_restored(self) -> None:
+        """The backward has written nothing after all: it can be run again."""
+        self._state = State.ADVANCED
+
     def restored(self, *, exact: bool) -> None:
         """The backward has written every row back; exact: to the bit."""
         self._state = State.RESTORED

@@ -8,6 +8,7 @@ from op_cases import DIFFERENTIABLE, Case, call, expected, make_grad, make_input
 from op_cases import relative_error as error
 from torch.utils.checkpoint import checkpoint
 
+from sdm_runtime import CudaOutOfMemoryError, PlanError
 from sdm_runtime.ops import chain_run, forward
 
 CASE = Case(T=37, S=12)
@@ -393,3 +394,43 @@ def test_a_failure_before_the_chain_leaves_the_bank_and_may_be_repeated(monkeypa
     assert torch.equal(inputs["memory"], advanced)
     readings.backward(make_grad(CASE))
     assert torch.equal(inputs["memory"], make_inputs(CASE)["memory"])
+
+
+class _RefusingChain:
+    def __init__(self, error):
+        self._error = error
+
+    def run(self):
+        raise self._error
+
+
+def _memory_error(issued):
+    error = CudaOutOfMemoryError("chain: step 3, plan 0: cuLaunchKernelEx: out of memory")
+    error.issued = issued
+    return error
+
+
+def test_a_chain_that_issued_nothing_may_be_run_again(monkeypatch):
+    inputs = _leaves()
+    readings = call(CASE, inputs)
+    advanced = inputs["memory"].detach().clone()
+    for refusal in (_memory_error(0), PlanError("[chain] bank: moved")):
+        with monkeypatch.context() as patch:
+            patch.setattr(chain_run, "build_chain", lambda o, c, e=refusal: _RefusingChain(e))
+            with pytest.raises(type(refusal)) as caught:
+                readings.backward(make_grad(CASE), retain_graph=True)
+        assert caught.value is refusal
+        assert torch.equal(inputs["memory"], advanced)
+    readings.backward(make_grad(CASE))
+    assert torch.equal(inputs["memory"], make_inputs(CASE)["memory"])
+
+
+@pytest.mark.parametrize("issued", [1, None])
+def test_a_chain_that_may_have_issued_something_is_not_run_again(monkeypatch, issued):
+    failure = _memory_error(issued)
+    readings = call(CASE, _leaves())
+    monkeypatch.setattr(chain_run, "build_chain", lambda o, c: _RefusingChain(failure))
+    with pytest.raises(RuntimeError, match="half restored"):
+        readings.backward(make_grad(CASE), retain_graph=True)
+    with pytest.raises(RuntimeError, match="half restored"):
+        readings.backward(make_grad(CASE))

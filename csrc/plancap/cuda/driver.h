@@ -48,6 +48,7 @@ namespace sdm::plancap::cuda {
   X(graph_instantiate, cuGraphInstantiateWithFlags, 11040)           \
   X(graph_exec_set_kernel, cuGraphExecKernelNodeSetParams, 12000)    \
   X(graph_exec_destroy, cuGraphExecDestroy, 10000)                   \
+  X(graph_upload, cuGraphUpload, 11010)                              \
   X(graph_launch, cuGraphLaunch, 10000)
 
 struct Driver {

@@ -14,6 +14,18 @@ bool is_special(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
+// Does what uses a window. Whether that worked; where it did not, a run does without windows.
+template <typename Use>
+bool worked(const Use& use) {
+  try {
+    use();
+    return true;
+  } catch (const Error& error) {
+    if (!is_driver_failure(error)) throw;
+    return false;
+  }
+}
+
 // Issues launches one by one. Nothing in the loop allocates, locks or asks.
 class Issuer {
  public:
@@ -30,17 +42,20 @@ class Issuer {
     walk_.visit(first, end, [this](const WalkedLaunch& launch) { issue(launch); });
   }
 
-  // The same, with a mark of the window before the last `behind` launches.
-  void issue_marked(int64_t first, int64_t end, LaunchWindow& window, int64_t behind) {
+  // The same, with a mark of the window before the last `behind` launches. Whether it could be
+  // left.
+  bool issue_marked(int64_t first, int64_t end, LaunchWindow& window, int64_t behind) {
     int64_t left = static_cast<int64_t>(chain_.launches_per_step()) * (end - first);
     SDM_INTERNAL_CHECK(left > behind, "a mark ", behind, " before the end of ", left, " launches");
+    bool marked = false;
     walk_.visit(first, end, [&](const WalkedLaunch& launch) {
       issue(launch);
       if (--left != behind) [[likely]]
         return;
-      window.mark(stream_);
+      marked = worked([&] { window.mark(stream_); });
       walk_.begin_anew();
     });
+    return marked;
   }
 
  private:
@@ -53,14 +68,21 @@ class Issuer {
         launch_kernel_(&config, launch.prepared->kernel->function, arguments, nullptr);
     if (result == CUDA_SUCCESS) [[likely]]
       return;
-    check(result, "cuLaunchKernelEx", launch_place(chain_, launch.step, launch.plan));
+    fail(launch, kind_of_failure(result), describe_failure("cuLaunchKernelEx", result), 0);
   }
 
   void call_library(const WalkedLaunch& launch) {
     const char* failure = launch.bound->plan().kernel().library(launch.params, blas_handle_);
     if (!failure) [[likely]]
       return;
-    throw Error(ErrorKind::kCuda, launch_place(chain_, launch.step, launch.plan) + failure);
+    fail(launch, ErrorKind::kCuda, failure, 1);  // it may have launched something
+  }
+
+  [[noreturn]] void fail(const WalkedLaunch& launch, ErrorKind kind, const std::string& what,
+                         uint64_t more_issued) {
+    Error error(kind, launch_place(chain_, launch.step, launch.plan) + what);
+    error.note_issued(launches_before(chain_, launch.step, launch.plan) + more_issued);
+    throw error;
   }
 
   const Chain& chain_;
@@ -74,29 +96,58 @@ class Issuer {
 // A device that has come past a mark this many launches back has next to nothing left to do.
 constexpr int64_t kLeftWhenStarved = 8;
 
-// Issues launches one by one until the device is found to wait for them, or all are out; how many
-// steps that took. Looks when half as many are out as a window has, and then at twice as many each
-// time: a mark keeps the launch behind it from starting early.
-int64_t issue_until_starved(const Chain& chain, Issuer& issuer, LaunchWindow& window) {
-  int64_t done = 0;
+// How far a run has come, and whether its window works.
+struct Progress {
+  int64_t done = 0;  // steps
+  bool works = true;
+};
+
+// Issues launches one by one until the device is found to wait for them, the window fails, or all
+// are out. Looks when half as many are out as a window has, and then at twice as many each time: a
+// mark keeps the launch behind it from starting early.
+Progress issue_until_starved(const Chain& chain, Issuer& issuer, LaunchWindow& window) {
+  Progress at;
   for (int64_t next = std::max<int64_t>(window.steps() / 2, 1); next < chain.steps(); next *= 2) {
-    issuer.issue_marked(done, next, window, kLeftWhenStarved);
-    done = next;
-    if (window.passed_mark()) return done;
+    at.works = issuer.issue_marked(at.done, next, window, kLeftWhenStarved);
+    at.done = next;
+    bool starved = false;
+    at.works = at.works && worked([&] { starved = window.passed_mark(); });
+    if (!at.works || starved) return at;
   }
-  issuer.issue(done, chain.steps());
-  return chain.steps();
+  issuer.issue(at.done, chain.steps());
+  at.done = chain.steps();
+  return at;
 }
 
 // Short kernels run faster than single launches are issued, windows only where that is so: long
-// kernels lose by them, as updated nodes take the device 0.1 to 0.2 us each.
-void run_in_windows(const Chain& chain, CUstream stream, LaunchWindow& window,
-                    bool from_the_start) {
+// kernels lose by them, as updated nodes take the device 0.1 to 0.2 us each. Returns whether the
+// window worked; where it did not, single launches have taken the run to its end. They report what
+// is wrong if more than the window is.
+bool run_where_starved(const Chain& chain, CUstream stream, LaunchWindow& window) {
   Issuer issuer(chain, stream, nullptr);
   const int64_t width = window.steps();
-  int64_t done = from_the_start ? 0 : issue_until_starved(chain, issuer, window);
-  for (; done + width <= chain.steps(); done += width) {
-    window.launch(issuer.walk(), chain, done, stream);
+  Progress at = issue_until_starved(chain, issuer, window);
+  while (at.works && at.done + width <= chain.steps()) {
+    at.works = worked([&] { window.launch(issuer.walk(), chain, at.done, stream); });
+    if (at.works) at.done += width;
+  }
+  issuer.walk().begin_anew();
+  issuer.issue(at.done, chain.steps());
+  return at.works;
+}
+
+// The caller asked for windows: their failure is the run's.
+void run_in_windows(const Chain& chain, CUstream stream, LaunchWindow& window) {
+  Issuer issuer(chain, stream, nullptr);
+  const int64_t width = window.steps();
+  int64_t done = 0;
+  try {
+    for (; done + width <= chain.steps(); done += width) {
+      window.launch(issuer.walk(), chain, done, stream);
+    }
+  } catch (Error& error) {
+    error.note_issued(static_cast<uint64_t>(done) * chain.launches_per_step());
+    throw;
   }
   issuer.walk().begin_anew();
   issuer.issue(done, chain.steps());
@@ -117,21 +168,31 @@ void expect_windows(const Chain& chain, CUstream stream) {
              given);
 }
 
-// Whether the chain ran here: windows were allowed, suit it, and were free. Otherwise nothing was
-// issued.
-bool run_in_shared_window(const Chain& chain, CUstream stream, Windows windows) {
-  if (windows == Windows::kNever) return false;
-  if (windows == Windows::kAlways)
-    expect_windows(chain, stream);
-  else if (!LaunchWindow::suits(chain) || capturing(stream))
-    return false;
+void run_in_asked_windows(const Chain& chain, CUstream stream) {
+  expect_windows(chain, stream);
   const RelaxedCapture relaxed;  // other streams' captures are not touched
+  const SharedWindow::Holder held = chain.shared_window()->hold(chain, stream);
+  run_in_windows(chain, stream, *held.get());
+}
+
+// Whether the chain ran here: windows suit it, were free and could be made. Otherwise nothing was
+// issued. Nobody asked for them, so they must not fail a run that single launches can make.
+bool run_in_offered_windows(const Chain& chain, CUstream stream) {
+  if (!LaunchWindow::suits(chain)) return false;
+  bool captured = true;
+  if (!worked([&] { captured = capturing(stream); }) || captured) return false;
+  const RelaxedCapture relaxed;
   SharedWindow& shared = *chain.shared_window();
-  const bool always = windows == Windows::kAlways;
-  const SharedWindow::Holder held = always ? shared.hold(chain) : shared.try_hold(chain);
+  SharedWindow::Holder held = shared.try_hold(chain, stream);
   if (!held.get()) return false;
-  run_in_windows(chain, stream, *held.get(), always);
+  if (!run_where_starved(chain, stream, *held.get())) shared.give_up(held);
   return true;
+}
+
+void issue(const Chain& chain, CUstream stream, void* blas_handle, Windows windows) {
+  if (windows == Windows::kAlways) return run_in_asked_windows(chain, stream);
+  if (windows == Windows::kAuto && run_in_offered_windows(chain, stream)) return;
+  Issuer(chain, stream, blas_handle).issue(0, chain.steps());
 }
 
 }  // namespace
@@ -151,16 +212,17 @@ void expect_stream(const Chain& chain, CUstream stream) {
              cat("one of device ", given));
 }
 
-void run_chain(const Chain& chain, CUstream stream, void* blas_handle, Windows windows) {
+void run_chain(const Chain& chain, CUstream stream, void* blas_handle, Windows windows) try {
   const ContextGuard context(*chain.plans().front()->prepared()->device);
   expect_stream(chain, stream);
   SDM_EXPECT(blas_handle || !chain.has_library_step(), kValue, "chain", "blas_handle",
              "a cuBLAS handle, for its library step", "none");
   const Range range(chain);
-  if (!run_in_shared_window(chain, stream, windows)) {
-    Issuer(chain, stream, blas_handle).issue(0, chain.steps());
-  }
+  issue(chain, stream, blas_handle, windows);
   count_launches(chain.launches());
+} catch (Error& error) {
+  if (error.kind() != ErrorKind::kInternal) error.note_issued(0);
+  throw;
 }
 
 }  // namespace sdm::plancap::cuda

@@ -10,7 +10,8 @@ namespace sdm::plancap::cuda {
 // Issues every step in the chain's order, or captures it when the stream is capturing.
 // `blas_handle` is the cublasHandle_t for library steps, already set to this stream; may be null
 // without any. Throws kCuda naming the step, the plan and the kernel of the first launch that
-// fails; what was issued before it stays issued.
+// fails; what was issued before it stays issued, and the error says how much that is. A window that
+// nobody asked for fails no run.
 // Windows::kAlways throws kValue, before anything is issued, for a chain or a stream that cannot.
 void run_chain(const Chain& chain, CUstream stream, void* blas_handle, Windows windows);
 

@@ -51,6 +51,9 @@ class LaunchWalk {
   bool after_kernel_ = false;
 };
 
+// How many launches of a run come before that one.
+uint64_t launches_before(const Chain& chain, int64_t step, size_t plan);
+
 // "chain: step 17, plan 2 (gx_pa2, gx_pa2_bf16): ".
 std::string launch_place(const Chain& chain, int64_t step, size_t plan);
 

@@ -21,9 +21,9 @@ int64_t window_steps(const Chain& chain) {
 
 }  // namespace
 
-LaunchWindow::LaunchWindow(const Chain& chain) : steps_(window_steps(chain)) {
+LaunchWindow::LaunchWindow(const Chain& chain, CUstream stream) : steps_(window_steps(chain)) {
   try {
-    build(chain);
+    build(chain, stream);
   } catch (...) {
     destroy();
     throw;
@@ -36,7 +36,7 @@ bool LaunchWindow::suits(const Chain& chain) {
   return !chain.has_library_step() && chain.launches() >= kLeastLaunches;
 }
 
-void LaunchWindow::build(const Chain& chain) {
+void LaunchWindow::build(const Chain& chain, CUstream stream) {
   const Driver& cuda = driver();
   for (const auto& bound : chain.plans()) kernels_.push_back(bound->prepared());
   check(cuda.event_create(&mark_, CU_EVENT_DISABLE_TIMING), "cuEventCreate", "chain window: ");
@@ -49,6 +49,7 @@ void LaunchWindow::build(const Chain& chain) {
   });
   edges.issue(graph_);
   check(cuda.graph_instantiate(&exec_, graph_, 0), "cuGraphInstantiateWithFlags", "chain window: ");
+  check(cuda.graph_upload(exec_, stream), "cuGraphUpload", "chain window: ");
 }
 
 void LaunchWindow::destroy() {
@@ -80,25 +81,38 @@ bool LaunchWindow::passed_mark() const {
   return true;
 }
 
-SharedWindow::Holder SharedWindow::try_hold(const Chain& chain) {
+SharedWindow::Holder SharedWindow::try_hold(const Chain& chain, CUstream stream) {
   Holder holder;
   holder.lock_ = std::unique_lock(mutex_, std::try_to_lock);
   if (!holder.lock_.owns_lock()) return holder;
-  if (ran_) fill(holder, chain);
+  const bool worth_it = ran_ && !failed_;
   ran_ = true;
+  if (!worth_it) return holder;
+  try {
+    fill(holder, chain, stream);
+  } catch (const Error& error) {
+    if (!is_driver_failure(error)) throw;
+    give_up(holder);
+  }
   return holder;
 }
 
-SharedWindow::Holder SharedWindow::hold(const Chain& chain) {
+SharedWindow::Holder SharedWindow::hold(const Chain& chain, CUstream stream) {
   Holder holder;
   holder.lock_ = std::unique_lock(mutex_);
-  fill(holder, chain);
+  fill(holder, chain, stream);
   ran_ = true;
   return holder;
 }
 
-void SharedWindow::fill(Holder& holder, const Chain& chain) {
-  if (!window_) window_ = std::make_unique<LaunchWindow>(chain);
+void SharedWindow::give_up(Holder& holder) {
+  window_.reset();
+  holder.window_ = nullptr;
+  failed_ = true;
+}
+
+void SharedWindow::fill(Holder& holder, const Chain& chain, CUstream stream) {
+  if (!window_) window_ = std::make_unique<LaunchWindow>(chain, stream);
   holder.window_ = window_.get();
 }
 

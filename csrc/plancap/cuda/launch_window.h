@@ -16,8 +16,9 @@ namespace sdm::plancap::cuda {
 
 class LaunchWindow {
  public:
-  // Makes the graph; nothing is launched. Throws kCuda.
-  explicit LaunchWindow(const Chain& chain);
+  // Makes the graph and puts it on the stream's device, so that launching it finds its memory
+  // there; nothing is launched. Throws kCuda.
+  LaunchWindow(const Chain& chain, CUstream stream);
   ~LaunchWindow();
   LaunchWindow(const LaunchWindow&) = delete;
   LaunchWindow& operator=(const LaunchWindow&) = delete;
@@ -40,7 +41,7 @@ class LaunchWindow {
   bool passed_mark() const;
 
  private:
-  void build(const Chain& chain);
+  void build(const Chain& chain, CUstream stream);
   void destroy();
 
   const int64_t steps_;
@@ -66,18 +67,23 @@ class SharedWindow {
     LaunchWindow* window_ = nullptr;
   };
 
-  // Without a window when another run holds it or none is worth making yet. Throws kCuda.
-  Holder try_hold(const Chain& chain);
+  // Without a window when another run holds it, none is worth making yet, or one failed: an attempt
+  // to make it or what give_up() was told of. Does not throw for the driver's failures.
+  Holder try_hold(const Chain& chain, CUstream stream);
 
   // Waits for another run; makes the window if there is none. Throws kCuda.
-  Holder hold(const Chain& chain);
+  Holder hold(const Chain& chain, CUstream stream);
+
+  // The window that is held has failed: it is destroyed, and try_hold gives no other.
+  void give_up(Holder& holder);
 
  private:
-  void fill(Holder& holder, const Chain& chain);
+  void fill(Holder& holder, const Chain& chain, CUstream stream);
 
   std::mutex mutex_;
   std::unique_ptr<LaunchWindow> window_;
   bool ran_ = false;
+  bool failed_ = false;
 };
 
 }  // namespace sdm::plancap::cuda

@@ -110,6 +110,7 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  FAKE_CALL(cuStreamGetCtx);
   *context = reinterpret_cast<CUcontext>(reinterpret_cast<Stream*>(stream)->context);
   return CUDA_SUCCESS;
 }

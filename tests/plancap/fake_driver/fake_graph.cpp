@@ -82,6 +82,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 }
 
 CUresult cuGraphCreate(CUgraph* graph, unsigned) {
+  FAKE_CALL(cuGraphCreate);
   *graph = reinterpret_cast<CUgraph>(new Graph);
   return CUDA_SUCCESS;
 }
@@ -131,6 +132,12 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
     made->nodes.emplace_back(node, node->launch);
   }
   *exec = reinterpret_cast<CUgraphExec>(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphUpload(CUgraphExec, CUstream) {
+  FAKE_CALL(cuGraphUpload);
+  fake::log("{\"call\":\"upload\"}");
   return CUDA_SUCCESS;
 }
 

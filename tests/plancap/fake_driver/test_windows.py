@@ -13,6 +13,14 @@ FLAG_PROGRAMMATIC = 1
 PROGRAMMATIC = "6"  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 STEPS = 150  # of two plans: more launches than four windows of 64
 WINDOW = 32  # steps
+MAKES_A_WINDOW = [
+    "cuEventCreate",
+    "cuGraphCreate",
+    "cuGraphAddKernelNode",
+    "cuGraphAddDependencies",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphUpload",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -208,12 +216,6 @@ def test_a_failing_launch_names_its_steps(driver, pair):
     driver.fail("cuGraphLaunch", 1, working=1)
     with pytest.raises(CudaError, match="steps 117 to 86: cuGraphLaunch: CUDA_ERROR_INVALID"):
         chain.run(driver.stream(), windowed=True)
-    driver.fail("cuEventQuery", 700)
-    with pytest.raises(CudaError, match="a launch before: cuEventQuery: CUDA_ERROR_ILLEGAL"):
-        chain.run(driver.stream())
-    driver.fail("cuEventRecord", 700)
-    with pytest.raises(CudaError, match="chain: cuEventRecord: CUDA_ERROR_ILLEGAL"):
-        chain.run(driver.stream())
     driver.log()
     chain.run(driver.stream())  # the window is free again, and whole
     params, in_window = issued(driver)
@@ -225,10 +227,7 @@ def test_a_failing_launch_names_its_steps(driver, pair):
     "function",
     [
         "cuStreamIsCapturing",
-        "cuEventCreate",
-        "cuGraphAddKernelNode",
-        "cuGraphAddDependencies",
-        "cuGraphInstantiateWithFlags",
+        *MAKES_A_WINDOW,
     ],
 )
 def test_a_window_that_cannot_be_made_runs_nothing(driver, pair, function):
