@@ -15,7 +15,8 @@ class GraphedChain:
 
     A replay gives the bits of :meth:`StepChain.run`. Consecutive programmatic launches are joined
     by programmatic edges. The graph keeps its chain, and so the operands, alive; it takes about
-    3 KiB of device memory per launch.
+    3 KiB of device memory per launch. Threads may use it at once: a replay beside a :meth:`rebind`
+    is of the operands before it or of those after it.
     """
 
     def __init__(self, chain: StepChain):

@@ -48,10 +48,14 @@ void bind_graphs(py::module_& module) {
             graph.rebind(chain, library_capture(stream, handle));
           },
           py::arg("chain"), py::arg("capture_stream") = 0, py::arg("blas_handle") = 0)
-      .def("handle",
-           [](const ChainGraph& graph) { return reinterpret_cast<uintptr_t>(graph.handle()); })
-      .def("nodes", &ChainGraph::nodes)
-      .def("programmatic_edges", &ChainGraph::programmatic_edges);
+      // Without the GIL: another thread may be replaying.
+      .def(
+          "handle",
+          [](const ChainGraph& graph) { return reinterpret_cast<uintptr_t>(graph.handle()); },
+          py::call_guard<py::gil_scoped_release>())
+      .def("nodes", &ChainGraph::nodes, py::call_guard<py::gil_scoped_release>())
+      .def("programmatic_edges", &ChainGraph::programmatic_edges,
+           py::call_guard<py::gil_scoped_release>());
   module.def("exchange_capture_mode", &exchange_capture_mode);
   module.def("enable_ranges", &plancap::cuda::enable_ranges);
   module.def("enable_counter", &plancap::cuda::enable_counter);

@@ -63,6 +63,7 @@ void ChainGraph::build(const LibraryCapture& library) {
   SDM_EXPECT(library.handle || !chain_->has_library_step(), kValue, "chain graph", "library",
              "a cuBLAS handle and a stream to capture its calls on", "none");
   const ContextGuard context(device_);
+  const RelaxedCapture relaxed;  // making a graph is not for captures elsewhere to forbid
   check(driver().graph_create(&graph_, 0), "cuGraphCreate", "chain graph: ");
   GraphEdges edges;
   std::vector<CUgraphNode> last;
@@ -96,7 +97,23 @@ void ChainGraph::destroy() {
   whole_ = false;
 }
 
+CUgraph ChainGraph::handle() const {
+  const std::lock_guard lock(mutex_);
+  return graph_;
+}
+
+size_t ChainGraph::nodes() const {
+  const std::lock_guard lock(mutex_);
+  return nodes_.size();
+}
+
+size_t ChainGraph::programmatic_edges() const {
+  const std::lock_guard lock(mutex_);
+  return programmatic_edges_;
+}
+
 void ChainGraph::replay(CUstream stream) const {
+  const std::lock_guard lock(mutex_);
   if (!whole_) throw Error(ErrorKind::kCuda, "chain graph: a rebind failed: make the graph anew");
   const ContextGuard context(device_);
   expect_stream(*chain_, stream);
@@ -106,6 +123,7 @@ void ChainGraph::replay(CUstream stream) const {
 }
 
 void ChainGraph::rebind(std::shared_ptr<const Chain> chain, const LibraryCapture& library) {
+  const std::lock_guard lock(mutex_);
   expect_same_plans(*chain_, *chain);
   const ContextGuard context(device_);
   whole_ = false;

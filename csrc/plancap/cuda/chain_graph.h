@@ -2,6 +2,7 @@
 // call replays them all.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "plancap/chain.h"
@@ -16,6 +17,8 @@ struct LibraryCapture {
   void* handle = nullptr;
 };
 
+// Threads may use one at once: a replay is of one binding or of the other, and a rebind waits for
+// the replays that are being launched, not for those that run.
 class ChainGraph {
  public:
   // Throws kCuda naming the step and plan of a node that the driver refuses.
@@ -28,20 +31,22 @@ class ChainGraph {
   void replay(CUstream stream) const;
 
   // Puts the same plans, bound to other operands, in place of the present ones; replays that are
-  // under way are not affected. Kernel nodes are updated where they are; with library steps the
-  // graph is built anew. Throws kPlan for other plans. When the driver refuses an update, replay()
-  // refuses from then on: the nodes belong to two bindings.
+  // under way are not affected. Kernel nodes are updated where they are; with library steps, or
+  // where other launches may start early, the graph is built anew. Throws kPlan for other plans.
+  // When the driver refuses an update, replay() refuses from then on: the nodes belong to two
+  // bindings.
   void rebind(std::shared_ptr<const Chain> chain, const LibraryCapture& library);
 
-  CUgraph handle() const { return graph_; }
-  size_t nodes() const { return nodes_.size(); }
-  size_t programmatic_edges() const { return programmatic_edges_; }
+  CUgraph handle() const;
+  size_t nodes() const;
+  size_t programmatic_edges() const;
 
  private:
   void build(const LibraryCapture& library);
   void instantiate();
   void destroy();
 
+  mutable std::mutex mutex_;  // of all that follows; the driver's calls on one exec, too
   std::shared_ptr<const Chain> chain_;
   const DeviceInfo& device_;
   CUgraph graph_ = nullptr;

@@ -42,6 +42,14 @@ class FakeDriver:
         """Whether the device is always behind with what it was given."""
         self._library.fake_keep_busy(int(busy))
 
+    def delay(self, exec_call_us):
+        """How long calls on an instantiated graph take."""
+        self._library.fake_delay(exec_call_us)
+
+    def overlapping(self):
+        """Calls since the last time that met another one on the same instantiated graph."""
+        return self._library.fake_take_overlapping()
+
     def stream(self, device=0):
         return self._library.fake_stream(device)
 

@@ -1,5 +1,7 @@
 // Launches and graphs.
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "fake_state.h"
 
@@ -15,6 +17,21 @@ namespace {
 // An instantiated graph: the nodes in an order that its edges allow, each with its own launch.
 struct Exec {
   std::vector<std::pair<Node*, Launch>> nodes;
+  std::atomic<int> calls{0};  // under way
+};
+
+// A call on an instantiated graph: the driver leaves it to the caller that there is one at a time.
+class ExecCall {
+ public:
+  explicit ExecCall(Exec& exec) : exec_(exec) {
+    if (exec_.calls++ > 0) ++fake::state().overlapping;
+    const int us = fake::state().exec_call_us;
+    if (us) std::this_thread::sleep_for(std::chrono::microseconds(us));
+  }
+  ~ExecCall() { --exec_.calls; }
+
+ private:
+  Exec& exec_;
 };
 
 std::string attribute_text(const CUlaunchAttribute& attribute) {
@@ -132,6 +149,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
     made->nodes.emplace_back(node, node->launch);
   }
   *exec = reinterpret_cast<CUgraphExec>(made);
+  fake::log("{\"call\":\"instantiate\",\"relaxed\":" +
+            std::string(fake::relaxed() ? "true" : "false") + "}");
   return CUDA_SUCCESS;
 }
 
@@ -144,6 +163,7 @@ CUresult cuGraphUpload(CUgraphExec, CUstream) {
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS* params) {
   FAKE_CALL(cuGraphExecKernelNodeSetParams);
+  const ExecCall call(*reinterpret_cast<Exec*>(exec));
   auto& nodes = reinterpret_cast<Exec*>(exec)->nodes;
   const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const auto& held) {
     return held.first == reinterpret_cast<Node*>(node);
@@ -156,6 +176,9 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  {
+    const ExecCall call(*reinterpret_cast<Exec*>(exec));
+  }
   delete reinterpret_cast<Exec*>(exec);
   fake::log("{\"call\":\"exec_destroy\",\"relaxed\":" +
             std::string(fake::relaxed() ? "true" : "false") + "}");
@@ -164,6 +187,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   FAKE_CALL(cuGraphLaunch);
+  const ExecCall call(*reinterpret_cast<Exec*>(exec));
   for (const auto& [node, launch] : reinterpret_cast<Exec*>(exec)->nodes) {
     fake::log("{\"call\":\"node\",\"device\":" + std::to_string(device_of(stream)) + "," +
               fake::json_of(launch) + "}");

@@ -111,6 +111,12 @@ void fake_fail(const char* function, int working, int result) {
 // Whether the device is to have more to do than it has done.
 void fake_keep_busy(int busy) { fake::state().busy = busy != 0; }
 
+// How long calls on an instantiated graph take from now on, in microseconds.
+void fake_delay(int exec_call_us) { fake::state().exec_call_us = exec_call_us; }
+
+// Calls since the last time that met another one on the same instantiated graph.
+int fake_take_overlapping() { return fake::state().overlapping.exchange(0); }
+
 // Whether the device's stream is being captured.
 void fake_capture(int device, int on) {
   static fake::Graph graph;

@@ -83,7 +83,9 @@ struct State {
   std::map<std::string, Kernel> declared;
   std::map<std::string, std::pair<int, int>> failures;  // function: calls that still work, result
   std::vector<std::string> log;
-  std::atomic<bool> busy{false};  // no mark is ever passed
+  std::atomic<bool> busy{false};     // no mark is ever passed
+  std::atomic<int> exec_call_us{0};  // how long a call on an instantiated graph takes
+  std::atomic<int> overlapping{0};   // such calls that met another on the same graph
   State();
 };
 

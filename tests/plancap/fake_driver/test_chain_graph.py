@@ -47,6 +47,16 @@ def test_edges_are_added_in_batches_of_one_kind(driver):
     assert graph.programmatic_edges() == 2 * STEPS
 
 
+def test_a_graph_is_made_beside_other_threads_captures(driver):
+    chain = make_chain(driver, gemm_tensors())
+    driver.log()
+    graph = _core.ChainGraph(chain)
+    assert driver.log("instantiate") == [{"call": "instantiate", "relaxed": True}]
+    assert _core.exchange_capture_mode(0) == 0  # this thread's own mode is as before
+    del graph
+    assert [entry["relaxed"] for entry in driver.log("exec_destroy")] == [True]
+
+
 def test_a_cluster_becomes_an_attribute_of_the_node(driver):
     plan = cuda_plan(driver.folder, grid=(4, 1, 1), cluster=(4, 1, 1))
     graph = _core.ChainGraph(_core.Chain([plan.bind(operands(gemm_tensors()))], STEPS))
