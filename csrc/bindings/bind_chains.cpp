@@ -104,6 +104,7 @@ void bind_chains(py::module_& module) {
       .def(py::init(&make_chain), py::arg("plans"), py::arg("steps"), py::arg("ascending") = false)
       .def("run", &run, py::arg("stream"), py::arg("blas_handle") = 0,
            py::arg("windowed") = py::none())
+      .def("early_starts", &Chain::early_starts)
       .def("has_library_step", &Chain::has_library_step)
       .def("rebind", &rebind, py::arg("operands"))
       .def("bound_plans", &bound_plans)

@@ -85,6 +85,11 @@ void bind_plans(py::module_& module) {
           "plan",
           [](const BoundPlan& bound) { return std::const_pointer_cast<Plan>(bound.shared_plan()); })
       .def("device", &BoundPlan::device);
+  module.def("early_fields", [](const std::string& kernel) {
+    const plancap::KernelInfo* info = plancap::find_kernel(kernel);
+    SDM_EXPECT(info, kValue, "early_fields", "kernel", "a kernel's name", kernel);
+    return std::vector<std::string>(info->early.begin(), info->early.end());
+  });
   module.def("kernel_names", [] {
     std::vector<std::string> names;
     for (const plancap::KernelInfo* info : plancap::all_kernels()) names.push_back(info->name);

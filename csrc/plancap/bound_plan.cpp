@@ -90,6 +90,33 @@ void check_overlaps(const Plan& plan, std::span<const Placed> placed) {
   }
 }
 
+// Whether step ti's share of an operand is the one that counts in step ti: the field `step` says so
+// (plan_format.h).
+bool shares_follow_the_step(const Plan& plan) {
+  for (const PatchRecord& patch : plan.patches()) {
+    if (fixed_name(plan.fields()[patch.field].name) != "step") continue;
+    return patch.base == 0 && patch.stride == 1 && patch.lowest <= 0 &&
+           patch.highest >= int64_t{plan.header().steps} - 1;
+  }
+  return false;
+}
+
+std::vector<Touch> touches_of(const Plan& plan, std::span<const Placed> placed) {
+  const bool shared_out = shares_follow_the_step(plan);
+  std::vector<Touch> touches;
+  touches.reserve(placed.size());
+  for (const Placed& operand : placed) {
+    const RelocRecord& reloc = *operand.reloc;
+    const bool moved = std::ranges::any_of(
+        plan.patches(), [&](const PatchRecord& patch) { return patch.field == reloc.field; });
+    const bool share = shared_out && !moved && reloc.step_bytes != 0;
+    touches.push_back({operand.start, share ? reloc.step_bytes : reloc.extent,
+                       share ? reloc.step_stride : 0, (reloc.access & uint8_t(Access::kWrite)) != 0,
+                       plan.kernel().loads_early(fixed_name(plan.fields()[reloc.field].name))});
+  }
+  return touches;
+}
+
 // The form alone, if it was given: UnreadArgument says why.
 void check_unread(const Plan& plan, std::span<const OperandRef> operands,
                   std::span<const Placed> placed) {
@@ -185,6 +212,7 @@ std::shared_ptr<BoundPlan> BoundPlan::place(std::shared_ptr<const Plan> shared,
     std::memcpy(bound->params_.data() + plan.fields()[field].offset, &operand.start,
                 sizeof(operand.start));
   }
+  if (plan.backend() == Backend::kCuda) bound->touches_ = touches_of(plan, placed);
   const FinishParams finish = plan.kernel().finish;
   if (finish != nullptr && plan.backend() == Backend::kCuda) finish(bound->params_.data());
   bound->patches_.reserve(plan.patches().size());

@@ -26,6 +26,16 @@ struct ResolvedPatch {
   void apply(std::byte* params, int64_t ti) const;
 };
 
+// What launches touch through one of their pointers.
+struct Touch {
+  uint64_t start;  // the first byte's address
+  uint64_t bytes;  // of all steps, or of one where each has a share of its own
+  uint64_t
+      step_stride;  // 0: any part of the bytes, in every step; else step ti's are ti of these on
+  bool written;
+  bool early;  // loaded before the wait for the launch ahead
+};
+
 // An operand by name, held elsewhere.
 struct OperandRef {
   std::string_view name;
@@ -50,6 +60,7 @@ class BoundPlan {
   Device device() const { return device_; }
   std::span<const std::byte> params() const { return params_; }
   std::span<const ResolvedPatch> patches() const { return patches_; }
+  std::span<const Touch> touches() const { return touches_; }
   const std::shared_ptr<const cuda::PreparedLaunch>& prepared() const { return prepared_; }
 
  private:
@@ -60,6 +71,7 @@ class BoundPlan {
   Device device_;
   std::vector<std::byte> params_;
   std::vector<ResolvedPatch> patches_;
+  std::vector<Touch> touches_;
   std::shared_ptr<const cuda::PreparedLaunch> prepared_;  // null on the host backend
 };
 

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "plancap/backends.h"
+#include "plancap/early_starts.h"
 #include "plancap/error.h"
 
 namespace sdm::plancap {
@@ -47,6 +48,7 @@ Chain::Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps
                 cat("chain: plan ", i, " (", unbound[i]->kernel_name(), "): expected operands on ",
                     device_name(device()), ", got ", device_name(plans_[i]->device())));
   }
+  early_starts_ = plancap::early_starts(plans_, steps_, order_);
   if (backend() == Backend::kCuda) window_ = make_shared_window();
 }
 
@@ -55,7 +57,7 @@ std::shared_ptr<Chain> Chain::rebind(std::span<const OperandRef> operands) const
   plans.reserve(plans_.size());
   for (const auto& plan : plans_) plans.push_back(plan->rebind(operands));
   auto chain = std::make_shared<Chain>(std::move(plans), steps_, order_);
-  chain->window_ = window_;
+  if (chain->early_starts_ == early_starts_) chain->window_ = window_;  // its edges are the same
   return chain;
 }
 

@@ -45,8 +45,12 @@ class Chain {
   Backend backend() const { return plans_.front()->plan().backend(); }
   Device device() const { return plans_.front()->device(); }
 
-  // Shared by a chain and all that rebind() makes of it; null on the host backend.
+  // Shared by a chain and all that rebind() makes of it with the same early starts; null on the
+  // host backend.
   const std::shared_ptr<cuda::SharedWindow>& shared_window() const { return window_; }
+
+  // By plan: whether its launches may start before the launch ahead of them has ended.
+  const std::vector<bool>& early_starts() const { return early_starts_; }
 
   // Whether a plan is a call into a library, which needs the library's handle.
   bool has_library_step() const;
@@ -77,6 +81,7 @@ class Chain {
   std::vector<std::shared_ptr<const BoundPlan>> plans_;
   uint32_t steps_;
   StepOrder order_;
+  std::vector<bool> early_starts_;
   std::shared_ptr<cuda::SharedWindow> window_;
 };
 

@@ -74,6 +74,15 @@ struct KernelInfo {
   // Percent of an SM's memory that it should offer as shared memory; 0: the driver's choice.
   uint8_t shared_percent = 0;
   UnreadArgument unread = {};
+  // Pointer fields that a launch loads from before its wait. Where the launch ahead of it writes
+  // there, it must not start early (early_starts.h).
+  std::span<const char* const> early = {};
+  bool loads_early(std::string_view field) const {
+    for (const char* name : early) {
+      if (field == name) return true;
+    }
+    return false;
+  }
   bool leaves_unread(std::string_view argument) const {
     return unread.name != nullptr && argument == unread.name;
   }
@@ -156,6 +165,11 @@ constexpr KernelInfo make_kernel_info(const char* name, std::span<const FieldInf
 
 constexpr KernelInfo with_shared_percent(KernelInfo info, uint8_t percent) {
   info.shared_percent = percent;
+  return info;
+}
+
+constexpr KernelInfo with_early(KernelInfo info, std::span<const char* const> fields) {
+  info.early = fields;
   return info;
 }
 

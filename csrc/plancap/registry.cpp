@@ -38,6 +38,12 @@ void check_fields(const KernelInfo& info) {
     most = std::max(most, most_alignment(field));
   }
   check_no_gap(info, end, info.param_bytes, most);
+  for (const std::string_view early : info.early) {
+    const bool known = std::ranges::any_of(info.fields, [&](const FieldInfo& field) {
+      return early == field.name && field.type == FieldType::kPointer;
+    });
+    SDM_INTERNAL_CHECK(known, "kernel ", info.name, ": no pointer field ", early, " to load early");
+  }
 }
 
 }  // namespace

@@ -14,8 +14,13 @@ from sdm_runtime import _core
 FOLDER = Path(__file__).parent / "fake_driver"
 TESTS = {path.name for path in FOLDER.glob("test_*.py")}
 # Files that need a process which has not used the driver or the BLAS yet; the others share one.
-ALONE = ("test_broken_driver.py", "test_launchers.py", "test_profiles.py", "test_two_blas.py")
-GROUPS = [sorted(TESTS - set(ALONE)), *([name] for name in ALONE)]
+ALONE = (
+    ("test_broken_driver.py",),
+    ("test_early_starts.py", "test_launchers.py"),
+    ("test_profiles.py",),
+    ("test_two_blas.py",),
+)
+GROUPS = [sorted(TESTS.difference(*ALONE)), *ALONE]
 
 
 def run(*command, **kwargs):
@@ -38,7 +43,7 @@ def libraries(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("names", GROUPS, ids=["shared", *ALONE])
+@pytest.mark.parametrize("names", GROUPS, ids=["shared", *(names[-1] for names in ALONE)])
 def test_under_the_fake_driver(libraries, names):
     path = os.pathsep.join(filter(None, [str(libraries), os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": path, "SDM_FAKE_DRIVER": str(libraries)}

@@ -26,6 +26,9 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(Bf16LinearParams, prefetch_tiles),
 };
 
+// Loaded before the wait (bf16_linear.cuh).
+constexpr const char* kEarly[] = {"weight"};
+
 // A [rows, K] operand that the copy engine can read.
 void expect_rows(const char* argument, const TensorRef& tensor, int64_t most_rows) {
   const auto given = [&] { return tensor.describe(); };
@@ -115,8 +118,10 @@ plancap::LaunchConfig make_config(const Bf16LinearShape& shape, Bf16LinearChoice
 }  // namespace
 
 const KernelInfo& bf16_linear_info() {
-  static constexpr KernelInfo info = plancap::make_kernel_info<Bf16LinearParams>(
-      kName, kFields, nullptr, check_bf16_linear_plan, bf16_linear_finish);
+  static constexpr KernelInfo info =
+      plancap::with_early(plancap::make_kernel_info<Bf16LinearParams>(
+                              kName, kFields, nullptr, check_bf16_linear_plan, bf16_linear_finish),
+                          kEarly);
   return info;
 }
 

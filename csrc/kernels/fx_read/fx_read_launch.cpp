@@ -21,6 +21,9 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(FxReadParams, bank_type),   SDM_FIELD(FxReadParams, reserved),
 };
 
+// Loaded before the wait (fx_read.cuh).
+constexpr const char* kEarly[] = {"row_weights", "v"};
+
 void run_host(const void* params) { fx_read_host(*static_cast<const FxReadParams*>(params)); }
 
 struct Sizes {
@@ -78,7 +81,9 @@ FxReadParams fill(const FxReadArgs& args, const Sizes& sizes, int32_t step) {
 
 const KernelInfo& fx_read_info() {
   static constexpr KernelInfo info = plancap::with_shared_percent(
-      plancap::make_kernel_info<FxReadParams>(kName, kFields, run_host, check_fx_read_plan),
+      plancap::with_early(
+          plancap::make_kernel_info<FxReadParams>(kName, kFields, run_host, check_fx_read_plan),
+          kEarly),
       kStepSharedPercent);
   return info;
 }

@@ -20,6 +20,9 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(FxWriteParams, bank_type),
 };
 
+// Loaded before the wait (fx_write.cuh).
+constexpr const char* kEarly[] = {"updates", "bpre"};
+
 void run_host(const void* params) { fx_write_host(*static_cast<const FxWriteParams*>(params)); }
 
 struct Sizes {
@@ -88,7 +91,9 @@ std::vector<plancap::Operand> operands(const FxWriteArgs& args, const Sizes& siz
 
 const KernelInfo& fx_write_info() {
   static constexpr KernelInfo info = plancap::with_shared_percent(
-      plancap::make_kernel_info<FxWriteParams>(kName, kFields, run_host, check_fx_write_plan),
+      plancap::with_early(
+          plancap::make_kernel_info<FxWriteParams>(kName, kFields, run_host, check_fx_write_plan),
+          kEarly),
       kStepSharedPercent);
   return info;
 }

@@ -21,6 +21,9 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(GxGdsParams, grad_type),  SDM_FIELD(GxGdsParams, reserved),
 };
 
+// Loaded before the wait (gx_gds.cuh).
+constexpr const char* kEarly[] = {"records"};
+
 void run_host(const void* params) { gx_gds_host(*static_cast<const GxGdsParams*>(params)); }
 
 struct Sizes {
@@ -70,7 +73,9 @@ GxGdsParams fill(const GxGdsArgs& args, const Sizes& sizes, int32_t step) {
 
 const KernelInfo& gx_gds_info() {
   static constexpr KernelInfo info = plancap::with_shared_percent(
-      plancap::make_kernel_info<GxGdsParams>(kName, kFields, run_host, check_gx_gds_plan),
+      plancap::with_early(
+          plancap::make_kernel_info<GxGdsParams>(kName, kFields, run_host, check_gx_gds_plan),
+          kEarly),
       kStepSharedPercent);
   return info;
 }

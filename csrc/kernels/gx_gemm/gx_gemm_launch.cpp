@@ -19,6 +19,9 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(GxGemmParams, hd),
 };
 
+// Loaded before the wait (gx_gemm.cuh).
+constexpr const char* kEarly[] = {"x", "d_u"};
+
 void run_host(const void* params) { gx_gemm_host(*static_cast<const GxGemmParams*>(params)); }
 
 void check(const plancap::Target& target, const GxGemmArgs& args) {
@@ -37,7 +40,9 @@ void check(const plancap::Target& target, const GxGemmArgs& args) {
 
 const KernelInfo& gx_gemm_info() {
   static constexpr KernelInfo info = plancap::with_shared_percent(
-      plancap::make_kernel_info<GxGemmParams>(kName, kFields, run_host, check_gx_gemm_plan),
+      plancap::with_early(
+          plancap::make_kernel_info<GxGemmParams>(kName, kFields, run_host, check_gx_gemm_plan),
+          kEarly),
       kStepSharedPercent);
   return info;
 }

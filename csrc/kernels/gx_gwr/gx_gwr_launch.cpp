@@ -21,6 +21,9 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(GxGwrParams, hd),         SDM_FIELD(GxGwrParams, grad_type),
 };
 
+// Loaded before the wait (gx_gwr.cuh).
+constexpr const char* kEarly[] = {"slots", "pd", "delta"};
+
 void run_host(const void* params) { gx_gwr_host(*static_cast<const GxGwrParams*>(params)); }
 
 struct Sizes {
@@ -75,7 +78,9 @@ GxGwrParams fill(const GxGwrArgs& args, const Sizes& sizes, int32_t step) {
 
 const KernelInfo& gx_gwr_info() {
   static constexpr KernelInfo info = plancap::with_shared_percent(
-      plancap::make_kernel_info<GxGwrParams>(kName, kFields, run_host, check_gx_gwr_plan),
+      plancap::with_early(
+          plancap::make_kernel_info<GxGwrParams>(kName, kFields, run_host, check_gx_gwr_plan),
+          kEarly),
       kStepSharedPercent);
   return info;
 }

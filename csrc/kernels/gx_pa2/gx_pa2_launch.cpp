@@ -35,6 +35,9 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(GxPa2Params, grad_type),
 };
 
+// Loaded before the wait (gx_pa2.cuh).
+constexpr const char* kEarly[] = {"records", "bpre", "snap", "scales"};
+
 void run_host(const void* params) { gx_pa2_host(*static_cast<const GxPa2Params*>(params)); }
 
 GxPa2Params fill(const GxPa2Args& args, const GxPa2Sizes& sizes, int32_t step) {
@@ -96,7 +99,9 @@ const KernelInfo& gx_pa2_info() {
   // kpay is the first of the four words of each record of rec.
   static constexpr KernelInfo info = plancap::with_unread(
       plancap::with_shared_percent(
-          plancap::make_kernel_info<GxPa2Params>(kName, kFields, run_host, check_gx_pa2_plan),
+          plancap::with_early(
+              plancap::make_kernel_info<GxPa2Params>(kName, kFields, run_host, check_gx_pa2_plan),
+              kEarly),
           kStepSharedPercent),
       {"kpay", Dtype::kInt32, "rec", sizeof(Record) / sizeof(int32_t)});
   return info;

@@ -127,8 +127,9 @@ void ChainGraph::rebind(std::shared_ptr<const Chain> chain, const LibraryCapture
   expect_same_plans(*chain_, *chain);
   const ContextGuard context(device_);
   whole_ = false;
+  const bool same_edges = chain_->early_starts() == chain->early_starts();
   chain_ = std::move(chain);
-  if (chain_->has_library_step()) {
+  if (chain_->has_library_step() || !same_edges) {
     destroy();
     return build(library);
   }

@@ -17,7 +17,8 @@ struct WalkedLaunch {
 // A run's way through the launches of a chain. It patches its own copy of the parameter blocks.
 class LaunchWalk {
  public:
-  explicit LaunchWalk(const Chain& chain) : chain_(chain) {
+  explicit LaunchWalk(const Chain& chain)
+      : chain_(chain), early_starts_(chain.early_starts().begin(), chain.early_starts().end()) {
     for (const auto& bound : chain.plans()) {
       params_.emplace_back(bound->params().begin(), bound->params().end());
     }
@@ -33,9 +34,9 @@ class LaunchWalk {
         if (bound.plan().empty()) continue;
         for (const ResolvedPatch& patch : bound.patches()) patch.apply(params_[i].data(), ti);
         const PreparedLaunch& prepared = *bound.prepared();
-        // An early launch reads data that the kernel ahead of it leaves alone. Only for a kernel of
-        // this chain is it known what that is, and that it waited for everything before itself.
-        const bool early = after_kernel_ && prepared.config.programmatic;
+        // An early launch loads what the kernel ahead of it leaves alone (early_starts.h). Only of
+        // a kernel of this chain is that known, and that it waited for everything before itself.
+        const bool early = after_kernel_ && early_starts_[i] != 0;
         after_kernel_ = prepared.kernel != nullptr;
         visit(WalkedLaunch{ti, i, &bound, &prepared, params_[i].data(), early});
       }
@@ -47,6 +48,7 @@ class LaunchWalk {
 
  private:
   const Chain& chain_;
+  const std::vector<uint8_t> early_starts_;  // bytes: the loop reads them faster than bits
   std::vector<std::vector<std::byte>> params_;
   bool after_kernel_ = false;
 };

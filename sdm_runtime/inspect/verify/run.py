@@ -14,6 +14,7 @@ from sdm_runtime.inspect.verify.device import (
     check_pdl_gaps,
     check_together,
 )
+from sdm_runtime.inspect.verify.early import check_early_starts
 from sdm_runtime.inspect.verify.executor import check_executor
 from sdm_runtime.inspect.verify.extents import check_extents, check_patches, check_step_shares
 from sdm_runtime.inspect.verify.findings import ERROR, UNKNOWN, WARNING, Finding, Place
@@ -70,6 +71,7 @@ def _findings(
         yield from check_image(place, facts)
         yield from check_pdl(place, facts)
     yield from check_pdl_gaps(places)
+    yield from check_early_starts(places, chain, bindings)
     yield from check_same_operands(places)
     yield from check_together(places, chain.steps)
     yield from check_device(places, device_uuid)

@@ -45,9 +45,11 @@ def test_every_step_is_torchs_call_on_its_own_pointers(driver, hd):
 
 
 def test_the_kernel_behind_a_library_call_is_not_programmatic(driver):
-    tensors = gemm_tensors()
-    kernel = cuda_plan(driver.folder, flags=1).bind(operands(tensors))
-    chain = _core.Chain([kernel, blas_plan(tensors), kernel, kernel], STEPS)
+    *kernels, library = [gemm_tensors() for _ in range(4)]
+    first, behind, last = (
+        cuda_plan(driver.folder, flags=1).bind(operands(of_kernel)) for of_kernel in kernels
+    )
+    chain = _core.Chain([first, blas_plan(library), behind, last], STEPS)
     assert chain.has_library_step()
     chain.run(driver.stream(), driver.blas_handle())
     early = ["6" in launch["attributes"] for launch in driver.log("launch")]

@@ -5,6 +5,7 @@ import threading
 from itertools import pairwise
 
 import pytest
+import torch
 from forged import cuda_plan, gemm_params, gemm_tensors, operands
 
 from sdm_runtime import CudaError, _core
@@ -189,6 +190,31 @@ def test_chains_of_one_recording_share_a_window(driver):
         assert any(entry["call"] == "node" for entry in log)
         edges.append(sum(entry["call"] == "edges" for entry in log))
     assert edges == [1, 0]  # the first of them made it
+
+
+def test_chains_of_one_recording_with_other_early_starts_have_a_window_of_their_own(driver, pair):
+    chain = make_chain(driver, *pair, flags=FLAG_PROGRAMMATIC)
+    chain.run(driver.stream(), windowed=True)
+    # Both plans bind the same operands: what plan 0 adds to, plan 1 loads at once.
+    shared = _core.cuda_testing.rebind(chain, operands(pair[1]))
+    assert chain.early_starts() == [True, True]
+    assert shared.early_starts() == [True, False]
+    driver.log()
+    shared.run(driver.stream(), windowed=True)
+    assert [(e["count"], e["type"]) for e in driver.log("edges")] == [(32, 0), (31, 1)]
+
+
+def test_an_empty_grid_is_not_the_launch_ahead(driver):
+    tensors, others, more = (gemm_tensors(STEPS) for _ in range(3))
+    rows = torch.zeros(others["x"].numel())
+    others["d_u"] = rows[: others["d_u"].numel()].view_as(others["d_u"])
+    tensors["x"] = rows.view_as(tensors["x"])
+    plans = [
+        cuda_plan(driver.folder, steps=STEPS, flags=FLAG_PROGRAMMATIC, grid=grid).bind(operands(t))
+        for grid, t in (((5, 1, 1), others), ((0, 1, 1), more), ((5, 1, 1), tensors))
+    ]
+    assert _core.Chain(plans, STEPS).early_starts() == [True, False, False]
+    assert _core.Chain([*plans[:2], *plans[:1]], STEPS).early_starts() == [True, False, False]
 
 
 def test_short_chains_make_no_window(driver):
