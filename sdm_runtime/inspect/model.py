@@ -167,9 +167,18 @@ class PlanModel:
         """Patches by field name."""
         return {patch.field: patch for patch in self.patches}
 
+    @cached_property
+    def operand_of(self) -> dict[str, Operand]:
+        """Operands by the name of the field that points to them."""
+        return {operand.field: operand for operand in self.operands}
+
+    @cached_property
+    def _fields_by_name(self) -> dict[str, Field]:
+        return {field.name: field for field in self.fields}
+
     def field(self, name: str) -> Field | None:
         """The field of that name."""
-        return next((field for field in self.fields if field.name == name), None)
+        return self._fields_by_name.get(name)
 
     def number(self, name: str) -> int:
         """An integer field by name; 0 where the kernel has none."""

@@ -101,7 +101,7 @@ def field_value(plan: PlanModel, field: Field) -> str:
     """A number, or where a pointer points."""
     if field.type is not FieldType.POINTER:
         return value_text(field.value)
-    operand = next((o for o in plan.operands if o.field == field.name), None)
+    operand = plan.operand_of.get(field.name)
     if operand:
         return f"{pointer_text(operand)}, {word(operand.dtype)}, aligned {operand.align}"
     return "null" if field.nullable else "null, but the kernel needs it"
@@ -111,5 +111,5 @@ def _per_step(plan: PlanModel, field: Field) -> str:
     patch = plan.patch_of.get(field.name)
     if patch:
         return patch_text(patch, plan.steps)
-    operand = next((o for o in plan.operands if o.field == field.name), None)
+    operand = plan.operand_of.get(field.name)
     return share_text(operand) if operand else ""

@@ -115,7 +115,7 @@ def _param_spans(plan: PlanModel, index: int) -> Iterator[Span]:
             continue
         if field.value_at > at:
             yield _padding(at, field.value_at, index)
-        operand = next((o for o in plan.operands if o.field == field.name), None)
+        operand = plan.operand_of.get(field.name)
         meaning = f"-> {operand.name}" if operand else value_text(field.value)
         yield Span(
             field.value_at, field.size, "parameters", index, "parameters", field.name, meaning

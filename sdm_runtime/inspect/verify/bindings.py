@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 from sdm_runtime.files import Source, source_name
 from sdm_runtime.inspect.model import Operand
 from sdm_runtime.inspect.verify.findings import WARNING, Finding, Place
 from sdm_runtime.inspect.verify.shape import WIDE
+from sdm_runtime.inspect.verify.sweep import Span, shared_bytes
 from sdm_runtime.json_files import expect, member, read_json
 from sdm_runtime.plan_format import Backend
 from sdm_runtime.plan_records import word
@@ -97,16 +97,16 @@ def _check_operand(place: Place, operand: Operand, bound: Binding | None) -> Ite
 
 
 def _check_apart(place: Place, bindings: Mapping[str, Binding]) -> Iterator[Finding]:
-    for a, b in combinations(place.plan.operands, 2):
-        if a.name == b.name or not (a.writes or b.writes):
-            continue
-        if a.name not in bindings or b.name not in bindings:
-            continue
-        begin_a = bindings[a.name].address + a.offset
-        begin_b = bindings[b.name].address + b.offset
-        shared = min(begin_a + a.extent, begin_b + b.extent) - max(begin_a, begin_b)
-        if shared > 0:
-            message = (
-                f"'{a.name}' and '{b.name}' share {shared} bytes of memory, which the launch writes"
-            )
-            yield place.error("overlap", message, subject=a.name, byte=b.record_at)
+    spans = []
+    for operand in place.plan.operands:
+        bound = bindings.get(operand.name)
+        if bound is not None:
+            begin = bound.address + operand.offset
+            spans.append(Span(begin, begin + operand.extent, operand))
+    for a, b in shared_bytes(spans, of_one_operand=False):
+        shared = min(a.end, b.end) - max(a.begin, b.begin)
+        message = (
+            f"'{a.operand.name}' and '{b.operand.name}' share {shared} bytes of memory, which the "
+            "launch writes"
+        )
+        yield place.error("overlap", message, subject=a.operand.name, byte=b.operand.record_at)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 
 from sdm_runtime.inspect.model import Operand
 from sdm_runtime.inspect.verify.findings import Finding, Place
+from sdm_runtime.inspect.verify.sweep import Span, shared_bytes
 from sdm_runtime.plan_records import word
 
 
 def check_overlaps(place: Place) -> Iterator[Finding]:
     """Two pointers into one operand share no byte that the launch writes."""
-    for a, b in combinations(place.plan.operands, 2):
-        if a.name != b.name or not (a.writes or b.writes):
-            continue
-        begin = max(a.offset, b.offset)
-        end = min(a.offset + a.extent, b.offset + b.extent)
-        if begin < end:
+    by_name: dict[str, list[Span]] = {}
+    for operand in place.plan.operands:
+        span = Span(operand.offset, operand.offset + operand.extent, operand)
+        by_name.setdefault(operand.name, []).append(span)
+    for name, spans in by_name.items():
+        for a, b in shared_bytes(spans, of_one_operand=True):
+            begin, end = max(a.begin, b.begin), min(a.end, b.end)
             message = (
-                f"'{a.field}' and '{b.field}' both point into '{a.name}' and share its bytes "
-                f"{begin}..{end}, which the launch writes in any order"
+                f"'{a.operand.field}' and '{b.operand.field}' both point into '{name}' and share "
+                f"its bytes {begin}..{end}, which the launch writes in any order"
             )
-            yield place.error("overlap", message, subject=a.name, byte=b.record_at)
+            yield place.error("overlap", message, subject=name, byte=b.operand.record_at)
 
 
 def check_same_operands(places: Sequence[Place]) -> Iterator[Finding]:
