@@ -13,7 +13,7 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.kernel_arguments import flag, optional_ref, present, refs, whole, wholes
 from sdm_runtime.plans import Plan
-from sdm_runtime.tensors import current_stream
+from sdm_runtime.written import launch_stream, raise_versions
 
 
 def gx_gwr(
@@ -50,7 +50,8 @@ def gx_gwr(
     sizes = wholes(
         "gx_gwr", num_parallel=num_parallel, chunk_size=chunk_size, num_tokens=num_tokens, ti=ti
     )
-    _core.gx_gwr(*refs("gx_gwr", operands), *sizes, current_stream(grad.device))
+    _core.gx_gwr(*refs("gx_gwr", operands), *sizes, launch_stream("gx_gwr", grad.device))
+    raise_versions((d_dv, dpd))
 
 
 def plan_gx_gwr(
@@ -96,7 +97,8 @@ def gx_gemm(
     """
     operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
     sizes = wholes("gx_gemm", num_parallel=num_parallel, ti=ti)
-    _core.gx_gemm(*refs("gx_gemm", operands), *sizes, current_stream(d_u.device))
+    _core.gx_gemm(*refs("gx_gemm", operands), *sizes, launch_stream("gx_gemm", d_u.device))
+    raise_versions((d_u,))
 
 
 def plan_gx_gemm(
@@ -167,7 +169,8 @@ def gx_pa2(
     sizes = wholes(
         "gx_pa2", num_parallel=num_parallel, chunk_size=chunk_size, num_writes=num_writes, ti=ti
     )
-    _core.gx_pa2(*refs("gx_pa2", operands), *optional, *sizes, current_stream(grad.device))
+    _core.gx_pa2(*refs("gx_pa2", operands), *optional, *sizes, launch_stream("gx_pa2", grad.device))
+    raise_versions((grad, bank, out_eff, out_g))
 
 
 def plan_gx_pa2(
@@ -255,7 +258,8 @@ def gx_gds(
     sizes = wholes(
         "gx_gds", num_parallel=num_parallel, chunk_size=chunk_size, num_reads=num_reads, ti=ti
     )
-    _core.gx_gds(*refs("gx_gds", operands), *sizes, current_stream(grad.device))
+    _core.gx_gds(*refs("gx_gds", operands), *sizes, launch_stream("gx_gds", grad.device))
+    raise_versions((grad, dq))
 
 
 def plan_gx_gds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,14 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.blas_step import blas_handle
-from sdm_runtime.errors import PlanError
+from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.files import write_file
+from sdm_runtime.forked import check_threads
 from sdm_runtime.plan_files import read_plan_file, starts_with
 from sdm_runtime.plan_format import PLAN_MAGIC
 from sdm_runtime.plans import Plan, moved_operand
 from sdm_runtime.tensors import stream_address
+from sdm_runtime.written import keep_until_run, raise_versions
 
 if TYPE_CHECKING:
     from sdm_runtime.arena import Arena
@@ -87,6 +89,22 @@ class StepChain:
             operands |= arena.operands()
         return tuple(Plan._of_bound(b, operands) for b in self._core.bound_plans())
 
+    @cached_property
+    def _written(self) -> tuple[torch.Tensor, ...]:
+        """What runs write; nothing of a template's chain: who binds one keeps the versions."""
+        if self._operands is not None:
+            return ()
+        written = {id(tensor): tensor for plan in self._plans for tensor in plan._written()}
+        return tuple(written.values())
+
+    def _all_operands(self) -> Iterator[torch.Tensor]:
+        if self._operands is None:
+            for plan in self._plans:
+                yield from plan.tensors.values()
+        else:
+            yield from self._operands.values()
+            yield from (arena.memory for arena in self._arenas)
+
     @property
     def plans(self) -> tuple[Plan, ...]:
         """The plans, in the order of one step."""
@@ -139,9 +157,14 @@ class StepChain:
         whose nodes get the next steps' parameters before each launch: the same kernels in the same
         order for a seventh of the host's time, and the same bits.
 
+        Autograd is told what a run writes: a graph that saved one of these tensors before refuses
+        its backward.
+
         Args:
             stream: A CUDA stream (or its address); None takes torch's current stream of the
-                chain's device. Host chains run before the call returns and take none.
+                chain's device. Host chains run before the call returns and take none. The memory
+                of the operands is not used again before a run on another stream than torch's
+                current one has ended, even where the chain and the tensors are dropped.
             windowed: True launches in windows from the first step on, False never. None does so
                 from where the device has been waiting for launches, in a long chain of kernels
                 alone that does not run for the first time; never in a capture, and never again
@@ -155,6 +178,7 @@ class StepChain:
             CudaError: A launch failed; what was issued before it stays issued, and ``issued`` says
                 how many launches that is. It is a CudaOutOfMemoryError, and so a
                 torch.OutOfMemoryError, where the device has no memory.
+            RuntimeError: A host chain in a forked process that has lost its parent's threads.
             TypeError: ``windowed`` is neither a bool nor None.
             ValueError: A stream was given for a host chain, or ``windowed=True`` for one, for a
                 chain with a library step or without a launch, or in a capture.
@@ -171,11 +195,25 @@ class StepChain:
                     "[chain] windowed: expected None or False for what a window cannot hold, "
                     "got a host chain"
                 )
+            check_threads("chain")
             core.run(0)
+            raise_versions(self._written)
             return
         device = self.device
         handle = blas_handle(device, stream) if core.has_library_step() else 0
-        core.run(stream_address(device, stream), handle, windowed)
+        try:
+            core.run(stream_address(device, stream), handle, windowed)
+        except CudaError as error:
+            if error.issued != 0:
+                self._note_run(stream)
+            raise
+        self._note_run(stream)
+
+    def _note_run(self, stream: torch.cuda.Stream | int | None) -> None:
+        """Tell torch what a run on the device writes, and for how long it needs its operands."""
+        raise_versions(self._written)
+        if stream is not None:  # else the allocator knows
+            keep_until_run(self._all_operands(), self.device, stream)
 
     def run_step(self, ti: int) -> None:
         """Run the launches of one step of a host chain: for work that looks at each step's results.
@@ -188,7 +226,9 @@ class StepChain:
         self._require_unmoved()
         if self.backend != "host":
             raise ValueError(f"[chain] run_step: expected a host chain, got a {self.backend} chain")
+        check_threads("chain")
         core.run_step(operator.index(ti))
+        raise_versions(self._written)
 
     def run_timed(self) -> list[tuple[int, int, int]]:
         """Run a host chain and say when each launch ran.
@@ -207,7 +247,9 @@ class StepChain:
             raise ValueError(
                 f"[chain] run_timed: expected a host chain, got a {self.backend} chain"
             )
+        check_threads("chain")
         times: list[tuple[int, int, int]] = core.run_timed()
+        raise_versions(self._written)
         return times
 
     def graph(self) -> GraphedChain:

@@ -11,7 +11,7 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.kernel_arguments import flag, optional_ref, present, refs, wholes
 from sdm_runtime.plans import Plan
-from sdm_runtime.tensors import current_stream
+from sdm_runtime.written import launch_stream, raise_versions
 
 
 def fx_read(
@@ -56,7 +56,8 @@ def fx_read(
         num_tokens=num_tokens,
         ti=ti,
     )
-    _core.fx_read(*refs("fx_read", operands), *sizes, current_stream(bank.device))
+    _core.fx_read(*refs("fx_read", operands), *sizes, launch_stream("fx_read", bank.device))
+    raise_versions((residual, reading))
 
 
 def plan_fx_read(
@@ -124,7 +125,9 @@ def fx_write(
     sizes = wholes(
         "fx_write", num_parallel=num_parallel, chunk_size=chunk_size, num_writes=num_writes, ti=ti
     )
-    _core.fx_write(*refs("fx_write", operands), *optional, *sizes, current_stream(bank.device))
+    read = refs("fx_write", operands)
+    _core.fx_write(*read, *optional, *sizes, launch_stream("fx_write", bank.device))
+    raise_versions((bank, *present(snap=snap).values()))
 
 
 def plan_fx_write(

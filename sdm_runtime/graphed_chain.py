@@ -61,7 +61,7 @@ class GraphedChain:
         """Run every step, in the chain's order, by one launch.
 
         Args:
-            stream: A CUDA stream (or its address); None takes torch's current stream.
+            stream: As :meth:`StepChain.run` takes it; the operands' memory is kept likewise.
 
         Raises:
             PlanError: The memory of an operand was replaced since it was bound.
@@ -71,6 +71,7 @@ class GraphedChain:
         for plan in self._chain.plans:
             plan.require_unmoved()
         self._graph.replay(stream_address(self._device, stream))
+        self._chain._note_run(stream)
 
     def rebind(self, **operands: torch.Tensor) -> None:
         """Let later replays run on ``operands``, given by operand name; the others stay.

@@ -1,8 +1,9 @@
 """The step kernels, one step at once or recorded as a plan, and the sums of their planes.
 
 Every function takes CPU tensors (the host twin runs) or tensors of one CUDA device, and works in
-place on its outputs. No autograd. A launch and its plan go through the same checks: ValueError or
-TypeError name the argument, the expected and the given value, and nothing is changed.
+place on its outputs. No autograd, but the versions of what is written are raised: a graph that
+saved it before refuses its backward. A launch and its plan go through the same checks: ValueError
+or TypeError name the argument, the expected and the given value, and nothing is changed.
 The arithmetic is fixed to the bit by the project's contract of the step chain.
 
 Sizes: P streams (``num_parallel``), C tokens a chunk (``chunk_size``), W writes and R reads a
@@ -31,7 +32,8 @@ from sdm_runtime.forward_kernels import fx_write as fx_write
 from sdm_runtime.forward_kernels import plan_fx_read as plan_fx_read
 from sdm_runtime.forward_kernels import plan_fx_write as plan_fx_write
 from sdm_runtime.kernel_arguments import flag, refs, wholes
-from sdm_runtime.tensors import current_stream, tensor_ref
+from sdm_runtime.tensors import tensor_ref
+from sdm_runtime.written import launch_stream, raise_versions
 
 
 def num_slices(hd: int) -> int:
@@ -75,5 +77,7 @@ def plane_reduce(
         num_parallel=num_parallel,
         chunk_size=chunk_size,
     )
-    stream = current_stream(planes.device)
-    _core.plane_reduce(*refs("plane_reduce", operands), given, sign, *sizes, stream)
+    read = refs("plane_reduce", operands)
+    stream = launch_stream("plane_reduce", planes.device)
+    _core.plane_reduce(*read, given, sign, *sizes, stream)
+    raise_versions((out,))

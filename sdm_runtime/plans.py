@@ -169,6 +169,11 @@ class Plan:
         """The tensors that the plan is bound to and keeps alive, by operand name."""
         return self._tensors
 
+    def _written(self) -> list[torch.Tensor]:
+        """The tensors that a launch writes."""
+        writes = {name for name, _, _, access, *_ in self._core.relocs() if access & Access.WRITE}
+        return [self._tensors[name] for name in sorted(writes)]
+
     @property
     def bound(self) -> bool:
         """Whether the plan has its tensors and can run."""

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from sdm_runtime.environment import switch
 from sdm_runtime.errors import CudaError
+from sdm_runtime.forked import check_threads
 from sdm_runtime.ops.call import Call
-from sdm_runtime.ops.forked import check_threads
 from sdm_runtime.ops.geometry import MAX_CHUNK, MAX_ENTRIES, MIN_CHUNK, Geometry, effective_chunk
 from sdm_runtime.ops.plain_tensors import check_apart, check_plain
 from sdm_runtime.ops.quant import snapshot_format

@@ -12,11 +12,11 @@ from sdm_runtime import (
     CudaError,
     StepChain,
     _core,
-    backward_kernels,
     chain,
     kernel_arguments,
     kernels,
     plans,
+    written,
 )
 from sdm_runtime.tensors import tensor_ref
 
@@ -236,7 +236,7 @@ def test_the_blas_step_takes_the_place_of_gx_gemm(on_device, monkeypatch):
 
 def test_one_launch_at_once(on_device, monkeypatch):
     driver = on_device(0)
-    monkeypatch.setattr(backward_kernels, "current_stream", lambda device: driver.stream())
+    monkeypatch.setattr(written, "current_stream", lambda device: driver.stream())
     operands = step_operands(128, torch.bfloat16)
     gemm = {name: operands[name] for name in ("d_u", "x", "d_dv")}
     kernels.gx_gemm(**gemm, ti=2, num_parallel=P)
