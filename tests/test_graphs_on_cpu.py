@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from sdm_runtime import graphs
+from sdm_runtime.captured_values import CapturedInputs
 from sdm_runtime.graphs import CapturedStep, capture_step
 
 
@@ -35,7 +36,8 @@ def test_a_failed_capture_keeps_nothing_of_the_step_alive(monkeypatch):
         raise RuntimeError("cannot be captured")
 
     captured = CapturedStep.__new__(CapturedStep)
-    captured._fn, captured._inputs, captured._graph = step, [], None
+    captured._fn, captured._graph = step, None
+    captured._inputs = CapturedInputs("[capture_step]", ())
     gc.disable()
     try:
         with pytest.raises(RuntimeError, match="cannot be captured"):
@@ -61,7 +63,8 @@ def test_other_threads_may_use_the_device_during_a_capture(monkeypatch, broken):
     monkeypatch.setattr(torch.cuda, "graph", graph)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     captured = CapturedStep.__new__(CapturedStep)
-    captured._fn, captured._inputs, captured._graph = step, [], None
+    captured._fn, captured._graph = step, None
+    captured._inputs = CapturedInputs("[capture_step]", ())
     stream = SimpleNamespace(device="cpu")
     if broken:
         with pytest.raises(RuntimeError, match="cannot be captured"):
@@ -69,3 +72,56 @@ def test_other_threads_may_use_the_device_during_a_capture(monkeypatch, broken):
     else:
         assert captured._capture(stream) == 3
     assert modes == ["thread_local"] * (1 + broken)  # the one that repairs torch's generator too
+
+
+class FakeStream:
+    """Says in which order it was told to wait, to copy and to record."""
+
+    def __init__(self, log, name):
+        self.log, self.name = log, name
+
+    def wait_event(self, event):
+        self.log.append((self.name, "waits", event.recorded))
+
+    def wait_stream(self, stream):
+        self.log.append((self.name, "waits", stream.name))
+
+
+class FakeEvent:
+    recorded = None
+
+    def record(self, stream):
+        self.recorded = stream.name
+        stream.log.append((stream.name, "records"))
+
+
+def test_calls_on_two_streams_wait_for_each_other(monkeypatch):
+    log = []
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    captured = CapturedStep.__new__(CapturedStep)
+    captured._inputs = CapturedInputs("[capture_step]", (torch.zeros(2),))
+    captured._outputs, captured._device, captured._done = (torch.ones(1),), None, FakeEvent()
+    captured._graph = SimpleNamespace(replay=lambda: log.append("replay"))
+    for name in ("a", "b"):
+        stream = FakeStream(log, name)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device, s=stream: s)
+        captured(torch.ones(2))
+    first = [("a", "waits", None), "replay", ("a", "records")]
+    assert log == [*first, ("b", "waits", "a"), "replay", ("b", "records")]
+
+
+def test_a_step_that_raises_while_it_warms_up_is_waited_for(monkeypatch):
+    log = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: FakeStream(log, "current"))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+
+    def step():
+        log.append("step")
+        raise RuntimeError("out of luck")
+
+    captured = CapturedStep.__new__(CapturedStep)
+    captured._inputs, captured._device = CapturedInputs("[capture_step]", ()), None
+    captured._fn = step
+    with pytest.raises(RuntimeError, match="out of luck"):
+        captured._warm_up(FakeStream(log, "side"), 3)
+    assert log == [("side", "waits", "current"), "step", ("current", "waits", "side")]

@@ -1,6 +1,7 @@
 """capture_step: whole training steps replayed with new inputs."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -188,8 +189,10 @@ def test_wrong_examples_are_refused():
     x = torch.ones(2, device="cuda")
     with pytest.raises(ValueError, match="input 1: expected a tensor on a CUDA device, got cpu"):
         capture_step(lambda *_: None, x, x.cpu())
-    with pytest.raises(TypeError, match="a list that holds tensors: pass them one by one"):
-        capture_step(lambda *_: None, [x])
+    with pytest.raises(TypeError, match=r"input 0: .* a SimpleNamespace that holds tensors"):
+        capture_step(lambda *_: None, SimpleNamespace(x=x))
+    with pytest.raises(TypeError, match=r"fn: .* a SimpleNamespace that holds tensors"):
+        capture_step(lambda x: SimpleNamespace(x=x * 2), x)
     with pytest.raises(ValueError, match="warmup: expected at least 1, got 0"):
         capture_step(lambda *_: None, x, warmup=0)
 
