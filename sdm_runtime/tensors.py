@@ -80,7 +80,10 @@ def _refuse(name: str, tensor: torch.Tensor) -> NoReturn:
     if not (tensor.is_cuda or tensor.is_cpu):
         raise ValueError(f"{name}: expected a tensor on cpu or cuda, got one on {tensor.device}")
     check_memory(name, tensor)
-    raise AssertionError(f"{name}: cannot be read, yet nothing is wrong with it")
+    raise TypeError(
+        f"{name}: expected a tensor that is its memory, got a {type(tensor).__name__} that has "
+        "none to read"
+    )
 
 
 def extent_bytes(tensor: torch.Tensor) -> int:
@@ -97,13 +100,24 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
     """The core reads raw memory: it must be there, and hold the values that torch shows.
 
     Raises:
-        TypeError: ``tensor`` redefines torch's operations: a fake tensor, a distributed one.
+        TypeError: ``tensor`` redefines torch's operations (a fake tensor, a distributed one),
+            belongs to functionalization, or is a zero tensor, which has no memory.
         ValueError: ``tensor`` (dense) is a negating view, or its storage was made too small.
     """
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise TypeError(
             f"{name}: expected a tensor that is its memory, got a {type(tensor).__name__}, which "
             "gives operations a meaning of its own"
+        )
+    if torch._is_functional_tensor(tensor):
+        raise TypeError(
+            f"{name}: expected a tensor that is its memory, got one inside of functionalization, "
+            "which stands for another"
+        )
+    if tensor._is_zerotensor():
+        raise TypeError(
+            f"{name}: expected a tensor that is its memory, got a zero tensor, which has none: "
+            "use torch.zeros_like()"
         )
     if tensor.is_neg():
         raise ValueError(

@@ -5,6 +5,7 @@
 
 #include "plancap/backends.h"
 #include "plancap/error.h"
+#include "plancap/patch_value.h"
 
 namespace sdm::plancap {
 namespace {
@@ -141,7 +142,7 @@ void check_unread(const Plan& plan, std::span<const OperandRef> operands,
 }  // namespace
 
 void ResolvedPatch::apply(std::byte* params, int64_t ti) const {
-  const int64_t value = std::clamp(base + ti * stride, lowest, highest);
+  const int64_t value = std::clamp(patch_line(base, stride, ti), lowest, highest);
   switch (kind) {
     case PatchKind::kInt32: {
       const auto narrow = static_cast<int32_t>(value);

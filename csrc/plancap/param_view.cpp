@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "plancap/error.h"
+#include "plancap/patch_value.h"
 
 namespace sdm::plancap {
 namespace {
@@ -13,7 +14,7 @@ constexpr uint64_t kTooMuch = std::numeric_limits<uint64_t>::max();
 
 // value(ti) of a decoded patch: base + ti * stride is known to fit.
 int64_t patched_value(const PatchRecord& patch, int64_t ti) {
-  return std::clamp(patch.base + ti * patch.stride, patch.lowest, patch.highest);
+  return std::clamp(patch_line(patch.base, patch.stride, ti), patch.lowest, patch.highest);
 }
 
 struct Range {

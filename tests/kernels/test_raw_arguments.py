@@ -41,6 +41,11 @@ def shrunk(tensor):
     return tensor
 
 
+def zero_tensor(tensor):
+    """Zeros that torch keeps no memory for."""
+    return torch._efficientzerotensor(tensor.shape, dtype=tensor.dtype)
+
+
 BAD_MEMORY = [
     (emptied, ValueError, "expected a storage of "),
     (shrunk, ValueError, "it was resized"),
@@ -48,6 +53,8 @@ BAD_MEMORY = [
     (lambda x: x.to_sparse(), TypeError, "expected a dense tensor, got sparse_coo"),
     (lambda x: torch.nested.nested_tensor([x, x]), TypeError, "a dense tensor, got nested"),
     (lambda x: x.to("meta"), ValueError, "a tensor on cpu or cuda, got one on meta"),
+    (zero_tensor, TypeError, "a zero tensor, which has none: use torch.zeros_like()"),
+    (torch._to_functional_tensor, TypeError, "inside of functionalization"),
     (Wrapper, TypeError, "a tensor that is its memory, got a Wrapper"),
     (lambda _: None, TypeError, "expected a torch.Tensor, got NoneType"),
 ]
