@@ -51,6 +51,7 @@ _EXPORTS = {
     "backends": "runtime",
     "bf16_linear": "linear",
     "last_dispatch": "dispatch",
+    "release_memory": "ops.bound_chains",
     "sdm_write_read": "ops",
     "split_weight_decay": "layer",
 }

@@ -44,6 +44,17 @@ def bound_chain(
     return chain
 
 
+def release_memory() -> None:
+    """Give back what the operation keeps for later calls.
+
+    That is the recorded chains of up to 64 kinds of calls (sizes, dtypes, devices) and their small
+    CUDA graphs, a few hundred KiB of device memory each. Later calls record theirs anew; calls that
+    run meanwhile are not affected. A call that finds no memory does this itself before it raises.
+    """
+    with _lock:
+        _templates.clear()
+
+
 def _keep(kind: tuple[object, ...], template: ChainTemplate) -> None:
     with _lock:
         while len(_templates) >= _MOST_TEMPLATES:

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from sdm_runtime.ops.autocast import without_autocast
 from sdm_runtime.ops.backward import forms_of, run_backward
 from sdm_runtime.ops.bank_lease import BankLease
+from sdm_runtime.ops.bound_chains import release_memory
 from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.saved_tensors import forms_of_saved, put_together, take_apart
@@ -77,8 +78,12 @@ class WriteRead(torch.autograd.Function):
         lease, call = ctx.lease, ctx.call
         lease.require_advanced()
         saved = put_together(ctx.saved_tensors, ctx.saved_forms, call.geometry)
-        with without_autocast(lease.bank.device.type):
-            grads = run_backward(lease, ctx.forms, saved, grad_readings, call)
+        try:
+            with without_autocast(lease.bank.device.type):
+                grads = run_backward(lease, ctx.forms, saved, grad_readings, call)
+        except torch.OutOfMemoryError:
+            release_memory()
+            raise
         ordered = (
             grads.memory,
             None,

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.ops.autocast import without_autocast
+from sdm_runtime.ops.bound_chains import release_memory
+from sdm_runtime.ops.call import Call
 from sdm_runtime.ops.checks import check_backend, check_call, check_saveable
 from sdm_runtime.ops.forward import run_forward
 from sdm_runtime.ops.function import WriteRead
@@ -107,6 +109,14 @@ def sdm_write_read(
 def _write_read(memory: Tensor, inputs: Inputs, **options: Any) -> Tensor:
     inputs, call = check_call(memory, inputs, **options)
     check_backend(memory)
+    try:
+        return _dispatch(memory, inputs, call)
+    except torch.OutOfMemoryError:
+        release_memory()
+        raise
+
+
+def _dispatch(memory: Tensor, inputs: Inputs, call: Call) -> Tensor:
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (memory, *inputs))
     if differentiable:
         check_saveable(memory, inputs)
