@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from sdm_runtime import _core
@@ -25,17 +27,18 @@ class GraphedChain:
             raise ValueError("[chain] graph: expected a cuda chain, got a host chain")
         self._chain = chain
         self._device = chain.device
-        self._capture_stream: torch.cuda.Stream | None = None
+        # Not one of torch's: those are shared, and another thread's work on it would be captured.
+        self._capture_stream: Any = None
         if chain.has_library_step:
-            self._capture_stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            self._capture_stream = _core.PrivateStream(self._device.index or 0)
         self._graph = _core.ChainGraph(chain._require_bound(), *self._library_capture())
 
     def _library_capture(self) -> tuple[int, int]:
         """The private stream that library calls are captured on, and torch's handle set to it."""
         if self._capture_stream is None:
             return 0, 0
-        handle = blas_handle(self._device, self._capture_stream)
-        return int(self._capture_stream.cuda_stream), handle
+        stream = int(self._capture_stream.handle())
+        return stream, blas_handle(self._device, stream)
 
     @property
     def chain(self) -> StepChain:

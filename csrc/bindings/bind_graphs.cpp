@@ -4,6 +4,7 @@
 #include "plancap/cuda/chain_graph.h"
 #include "plancap/cuda/check.h"
 #include "plancap/cuda/instruments.h"
+#include "plancap/cuda/private_stream.h"
 
 namespace py = pybind11;
 
@@ -13,6 +14,7 @@ namespace {
 using plancap::Chain;
 using plancap::cuda::ChainGraph;
 using plancap::cuda::LibraryCapture;
+using plancap::cuda::PrivateStream;
 
 LibraryCapture library_capture(uintptr_t stream, uintptr_t handle) {
   return {static_cast<CUstream>(as_stream(stream)), reinterpret_cast<void*>(handle)};
@@ -56,6 +58,13 @@ void bind_graphs(py::module_& module) {
       .def("nodes", &ChainGraph::nodes, py::call_guard<py::gil_scoped_release>())
       .def("programmatic_edges", &ChainGraph::programmatic_edges,
            py::call_guard<py::gil_scoped_release>());
+  py::class_<PrivateStream>(module, "PrivateStream")
+      .def(py::init([](int device) {
+             return std::make_unique<PrivateStream>(plancap::cuda::device_info(device));
+           }),
+           py::arg("device"))
+      .def("handle",
+           [](const PrivateStream& stream) { return reinterpret_cast<uintptr_t>(stream.get()); });
   module.def("exchange_capture_mode", &exchange_capture_mode);
   module.def("enable_ranges", &plancap::cuda::enable_ranges);
   module.def("enable_counter", &plancap::cuda::enable_counter);

@@ -5,6 +5,7 @@ import threading
 import torch
 from gpu_cases import SMALL, Case
 from kernel_checks import differing
+from test_gpu_blas_step import blas_chain
 
 
 def in_thread(work):
@@ -79,3 +80,19 @@ def test_replays_beside_rebinds_run_on_the_operands_of_one_binding():
         torch.cuda.synchronize()
         held = {name: x.cpu() for name, x in operands.items()}
         assert differing(held, case.expected) == []
+
+
+def test_library_calls_are_captured_on_a_stream_that_torch_gives_nobody():
+    case = Case(SMALL)
+    expected, operands = case.fresh(), case.fresh()
+    blas_chain(case, expected).run()
+    graphs = [blas_chain(case, operands).graph() for _ in range(2)]
+    pool = {torch.cuda.Stream(priority=p).cuda_stream for p in (0, -1) for _ in range(64)}
+    mine = {graph._library_capture()[0] for graph in graphs}
+    assert len(mine) == 2
+    assert not mine & pool
+    for graph in graphs:
+        case.restore(operands)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert differing(operands, expected) == []

@@ -22,6 +22,7 @@ namespace sdm::plancap::cuda {
   X(context_pop, cuCtxPopCurrent, 4000)                              \
   X(context_current, cuCtxGetCurrent, 4000)                          \
   X(context_device, cuCtxGetDevice, 2000)                            \
+  X(stream_create, cuStreamCreate, 2000)                             \
   X(stream_context, cuStreamGetCtx, 9020)                            \
   X(stream_capturing, cuStreamIsCapturing, 10000)                    \
   X(event_create, cuEventCreate, 2000)                               \

@@ -109,6 +109,15 @@ CUresult cuCtxGetDevice(CUdevice* device) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  FAKE_CALL(cuStreamCreate);
+  if (fake::context_stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *stream = reinterpret_cast<CUstream>(new Stream{fake::context_stack().back()});
+  fake::log("{\"call\":\"stream\",\"flags\":" + std::to_string(flags) +
+            ",\"relaxed\":" + (fake::relaxed() ? "true" : "false") + "}");
+  return CUDA_SUCCESS;
+}
+
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   FAKE_CALL(cuStreamGetCtx);
   *context = reinterpret_cast<CUcontext>(reinterpret_cast<Stream*>(stream)->context);
