@@ -5,13 +5,14 @@ Separate from the walking, so that it can be used (and tested) where there is no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 
 from sdm_runtime.inspect.graph_model import CapturedGraph, GraphNode
 from sdm_runtime.inspect.model import ChainModel, PlanModel
 from sdm_runtime.inspect.steps import patched_block
+from sdm_runtime.inspect.verify.early import held_back as held_back_by_name
 from sdm_runtime.inspect.words import dims, plural
 from sdm_runtime.plan_format import FieldType
 
@@ -62,12 +63,16 @@ class Match:
         return sum(len(run.matched) for run in self.runs)
 
 
-def match(graph: CapturedGraph, chain: ChainModel) -> Match:
+def match(
+    graph: CapturedGraph, chain: ChainModel, held_back: Collection[int] | None = None
+) -> Match:
     """Find the chain's launches among the graph's kernel nodes, in the order of their dependencies.
 
     Library steps are left out: which kernels a library launches is its own affair. Addresses are
     not compared with the file, which has none: an operand must be at one address in all of a run.
     Between runs, a stretch of launches of one kernel alone belongs to another chain that shares it.
+    Full edges are right for ``held_back``: plans, by index, that ask for an early start and do not
+    get it. Without it the operands' names say which (``verify.early``).
     """
     launches = [
         Launch(step, index, plan)
@@ -80,13 +85,16 @@ def match(graph: CapturedGraph, chain: ChainModel) -> Match:
     ours = [i for i in ours if graph.nodes[i].name in names]
     if not launches:
         return Match((), ())
-    return _Matcher(graph, launches).match(ours)
+    if held_back is None:
+        held_back = held_back_by_name(chain)
+    return _Matcher(graph, launches, frozenset(held_back)).match(ours)
 
 
 class _Matcher:
-    def __init__(self, graph: CapturedGraph, launches: list[Launch]):
+    def __init__(self, graph: CapturedGraph, launches: list[Launch], held_back: frozenset[int]):
         self._graph = graph
         self._launches = launches
+        self._held_back = held_back
         self._runs: list[Run] = []
         self._differences: list[str] = []
         self._current: list[Matched] = []
@@ -150,7 +158,7 @@ class _Matcher:
 
     def _finish(self, complete: bool) -> None:
         matched = tuple(self._current)
-        programmatic, full, wrong_edges = _edges(self._graph, matched)
+        programmatic, full, wrong_edges = _edges(self._graph, matched, self._held_back)
         self._runs.append(Run(matched, complete, programmatic, full))
         self._differences += wrong_edges
         self._differences += _moved_operands(self._graph, matched)
@@ -194,7 +202,9 @@ def _wrong_fields(plan: PlanModel, given: bytes, expected: bytes) -> Iterator[st
             yield f"{field.name} = {numbers[0]}, expected {numbers[1]}"
 
 
-def _edges(graph: CapturedGraph, matched: tuple[Matched, ...]) -> tuple[int, int, list[str]]:
+def _edges(
+    graph: CapturedGraph, matched: tuple[Matched, ...], held_back: frozenset[int]
+) -> tuple[int, int, list[str]]:
     """Edges within a run by type, and the kernels whose edges are not of the type asked for."""
     mine = {entry.node for entry in matched}
     programmatic = full = 0
@@ -205,7 +215,9 @@ def _edges(graph: CapturedGraph, matched: tuple[Matched, ...]) -> tuple[int, int
         programmatic += sum(edge.programmatic for edge in inside)
         full += sum(not edge.programmatic for edge in inside)
         early = any(edge.programmatic for edge in inside)
-        if entry.node != first and inside and early != entry.launch.plan.programmatic:
+        launch = entry.launch
+        asked_early = launch.plan.programmatic and launch.index not in held_back
+        if entry.node != first and inside and early != asked_early:
             wrong.setdefault((entry.launch.plan.kernel, early), []).append(entry.launch)
     messages = []
     for (kernel, early), launches in wrong.items():

@@ -53,7 +53,8 @@ def graph(
         handle = _raw_graph(captured)
     model = None if chain is None else _model(chain)
     walked = walk(handle, driver_bindings(), measure_memory=measure_memory)
-    return GraphReport(walked, None if model is None else match(walked, model))
+    held_back = _held_back(chain) if isinstance(chain, StepChain) else None
+    return GraphReport(walked, None if model is None else match(walked, model, held_back))
 
 
 def _raw_graph(captured: torch.cuda.CUDAGraph) -> int:
@@ -64,6 +65,15 @@ def _raw_graph(captured: torch.cuda.CUDAGraph) -> int:
             "graph: expected a captured torch.cuda.CUDAGraph(keep_graph=True): torch throws the "
             f"graph itself away otherwise ({error})"
         ) from error
+
+
+def _held_back(chain: StepChain) -> list[int] | None:
+    """The plans that a bound chain does not launch early though they ask for it."""
+    if not all(plan.bound for plan in chain.plans):
+        return None
+    starts = zip(chain.plans, chain._require_bound().early_starts(), strict=True)
+    asked = [(plan.geometry["programmatic"], early) for plan, early in starts]
+    return [index for index, (programmatic, early) in enumerate(asked) if programmatic > early]
 
 
 def _model(chain: Chain) -> ChainModel:

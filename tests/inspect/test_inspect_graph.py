@@ -95,6 +95,18 @@ def test_pdl_off_for_one_kernel_is_reported_as_exactly_that():
     assert (run.complete, run.programmatic_edges, run.full_edges) == (True, 14, 5)
 
 
+def test_a_launch_that_may_not_start_early_has_full_edges():
+    plans = list(cases.cuda_plans())
+    plans[cases.GEMM] = cases.edited_reloc(plans[cases.GEMM], "d_u", operand=b"snap")
+    chain = decode(cases.chain_file(plans))  # gx_pa2 loads snap before its wait
+    assert match(captured(chain, pdl_off="gx_pa2"), chain).differences == ()
+    (found,) = match(captured(chain), chain).differences
+    assert found.startswith("gx_pa2: 5 launches of it")
+    assert "have programmatic edges where the chain asks for full ones" in found
+    # A live chain knows by addresses: here that its two snaps are two tensors.
+    assert match(captured(chain), chain, held_back=()).differences == ()
+
+
 def test_edges_that_are_programmatic_without_being_asked_for():
     plain = decode(cases.chain_file([cases.edited_header(p, flags=0) for p in cases.cuda_plans()]))
     found = match(captured(CHAIN), plain)

@@ -38,6 +38,20 @@ def check_early_starts(
     places: Sequence[Place], chain: ChainModel, bindings: Mapping[str, Binding] | None
 ) -> Iterator[Finding]:
     """Programmatic launches that must wait for the launch ahead of them all the same."""
+    for place, loaded, ahead, written in _waits(places, chain, bindings):
+        yield _finding(place, loaded, ahead, written)
+
+
+def held_back(chain: ChainModel) -> frozenset[int]:
+    """The plans whose launches are not early though they ask for it, by the operands' names."""
+    places = [Place(index, plan) for index, plan in enumerate(chain.plans)]
+    return frozenset(place.index for place, *_ in _waits(places, chain, None))
+
+
+def _waits(
+    places: Sequence[Place], chain: ChainModel, bindings: Mapping[str, Binding] | None
+) -> Iterator[tuple[Place, Operand, Place, Operand]]:
+    """A plan, what it loads early, the plan ahead of it, and what that one writes there."""
     launched = [place for place in places if not place.plan.empty]
     for index, place in enumerate(launched):
         ahead, lag = launched[index - 1], 0
@@ -49,7 +63,7 @@ def check_early_starts(
         for loaded in (o for o in place.plan.operands if o.field in early):
             for written in (o for o in ahead.plan.operands if o.writes):
                 if _meet(place.plan, loaded, ahead.plan, written, lag, chain.steps, bindings):
-                    yield _finding(place, loaded, ahead, written)
+                    yield place, loaded, ahead, written
 
 
 def _finding(place: Place, loaded: Operand, ahead: Place, written: Operand) -> Finding:
