@@ -101,7 +101,7 @@ def test_a_captured_step_outlives_the_names_of_its_input(protected):
     x = torch.ones(1 << 18, device="cuda")
     captured = capture_step(lambda x: x.cumsum(0).sum(), x)
     expected = float(captured(x))
-    graph, outputs, mine = captured.graph, captured._outputs, captured._inputs[0]
+    graph, outputs, mine = captured.graph, captured._outputs, captured._inputs.leaves[0]
     span = mine.data_ptr(), mine.nbytes
     del mine
     if not protected:
