@@ -13,12 +13,12 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.blas_step import blas_handle
 from sdm_runtime.errors import CudaError, PlanError
-from sdm_runtime.files import write_file
 from sdm_runtime.forked import check_threads
 from sdm_runtime.plan_files import read_plan_file, starts_with
 from sdm_runtime.plan_format import PLAN_MAGIC
 from sdm_runtime.plans import Plan, moved_operand
 from sdm_runtime.tensors import stream_address
+from sdm_runtime.whole_files import write_file
 from sdm_runtime.written import keep_until_run, raise_versions
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.errors import PlanError
-from sdm_runtime.files import write_file
 from sdm_runtime.plan_files import read_plan_file, starts_with
 from sdm_runtime.plan_format import CHAIN_MAGIC, Access, FieldType, PatchKind
 from sdm_runtime.plan_records import word
 from sdm_runtime.tensors import tensor_ref
+from sdm_runtime.whole_files import write_file
 
 
 @dataclass(frozen=True)

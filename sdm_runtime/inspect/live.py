@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from sdm_runtime.chain import StepChain
-from sdm_runtime.files import write_file
 from sdm_runtime.graphed_chain import GraphedChain
 from sdm_runtime.inspect.files import decode, load
 from sdm_runtime.inspect.graph_match import match
@@ -19,6 +18,7 @@ from sdm_runtime.inspect.graph_walk import driver_bindings, walk
 from sdm_runtime.inspect.model import ChainModel
 from sdm_runtime.inspect.timeline import KernelTime, Trace, make_trace
 from sdm_runtime.tensor_words import dtype_word
+from sdm_runtime.whole_files import write_file
 
 Chain = StepChain | ChainModel | str | os.PathLike[str]
 

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from sdm_runtime.files import Source, source_name, write_file
+from sdm_runtime.files import Source, source_name
 from sdm_runtime.json_files import expect, member, number, read_json
+from sdm_runtime.whole_files import write_file
 
 _FORMAT, _VERSION = "sdm-trace", 1
 _MOST_US = 1e15  # thirty years; sums of such times stay finite and exact to a microsecond or so

@@ -10,6 +10,7 @@ from typing import IO, Any, cast
 
 import torch
 
+from sdm_runtime.files import open_regular
 from sdm_runtime.train.checkpoint_checks import (
     PARTS,
     ContentError,
@@ -20,9 +21,8 @@ from sdm_runtime.train.checkpoint_checks import (
 )
 from sdm_runtime.train.config import ConfigError, RunConfig
 from sdm_runtime.train.loop import History, Trainer
-from sdm_runtime.train.regular_files import open_regular
 from sdm_runtime.train.shown import short
-from sdm_runtime.train.whole_files import replacing
+from sdm_runtime.whole_files import replacing
 
 FORMAT = 1
 
@@ -78,7 +78,9 @@ def save_checkpoint(path: Path, trainer: Trainer, files: list[str], data_digest:
         "random": _random_states(trainer.world.device),
         "history": dataclasses.asdict(trainer.history),
     }
-    with replacing(path) as sink:
+    # Somebody may have removed the folder meanwhile: no reason to lose the work.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, one_writer=True) as sink:
         torch.save(values, cast(IO[bytes], sink))
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sdm_runtime.files import open_regular
 from sdm_runtime.train.free_memory import free_bytes, gib
-from sdm_runtime.train.regular_files import open_regular
 
 # Installed packages and test suites differ from machine to machine; what is left barely does.
 _NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})

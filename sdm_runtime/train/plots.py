@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sdm_runtime.train.entropy import NgramEntropies
 from sdm_runtime.train.evaluate import PositionCurve, Validation
 from sdm_runtime.train.loop import History
-from sdm_runtime.train.whole_files import write_whole
+from sdm_runtime.whole_files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,4 +158,5 @@ def _tidy(axes: Any) -> None:
 def _save(figure: Figure, path: Path) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
-    write_whole(path, picture.getvalue())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, picture.getvalue())

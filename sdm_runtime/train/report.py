@@ -16,7 +16,7 @@ from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.data import Corpus, Documents
 from sdm_runtime.train.distributed import World
 from sdm_runtime.train.loop import History
-from sdm_runtime.train.whole_files import beside, write_whole
+from sdm_runtime.whole_files import write_file
 
 # What save_last_chain leaves in a run's folder.
 CHAIN_FILES = ("last_backward.chain", "last_backward.html")
@@ -25,7 +25,8 @@ CHAIN_FILES = ("last_backward.chain", "last_backward.html")
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a report as JSON; numbers that JSON has no word for raise ValueError."""
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    write_whole(path, text.encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, text.encode())
 
 
 def describe_run(config: RunConfig, world: World, *, captured: bool) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def save_last_chain(path: Path) -> bool:
     chain = last_chain()
     if chain is None:
         return False
-    write_whole(path, chain.to_bytes())
-    with beside(path.with_suffix(".html")) as page:
-        write_report(path, page)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, chain.to_bytes())
+    write_report(path, path.with_suffix(".html"))
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from sdm_runtime.train.interrupts import Stopped, StopRequest
 from sdm_runtime.train.loop import Task, Trainer
 from sdm_runtime.train.memory import expect_room
 from sdm_runtime.train.progress import SilentProgress, make_progress
-from sdm_runtime.train.whole_files import partial_name
+from sdm_runtime.whole_files import partial_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,7 +125,8 @@ def claim(session: Session, names: Sequence[str], *, keep: bool) -> None:
             run is taken for this one's.
 
     Raises:
-        ConfigError: the folder cannot be written, or a folder stands where a file will.
+        ConfigError: the folder or a file that is kept cannot be written, or a folder stands where
+            a file will.
         OSError: a file cannot be removed.
     """
     session.world.wait_for_all()  # another process may still read one of them
@@ -132,8 +134,11 @@ def claim(session: Session, names: Sequence[str], *, keep: bool) -> None:
 
     def prepare() -> None:
         _expect_writable(session.out, paths)
-        for path in [] if keep else paths:
-            path.unlink(missing_ok=True)
+        for path in paths:
+            if keep:
+                _expect_replaceable(path)
+            else:
+                path.unlink(missing_ok=True)
 
     _on_main(session.world, prepare)
 
@@ -237,17 +242,38 @@ def _on_main(world: World, work: Callable[[], None]) -> None:
 
 
 def _expect_writable(out: Path, paths: Sequence[Path]) -> None:
+    _expect_room_in(out, make=True)
+    partial = [partial_name(path) for path in paths if path.suffix == ".pt"]
+    for path in [*partial, *paths]:
+        if path.is_dir() and not path.is_symlink():
+            raise ConfigError(_in_the_way(path, "folder"))
+
+
+def _expect_replaceable(path: Path) -> None:
+    """Of a file that is kept: what the run writes there later takes its place."""
+    for kind, found in (("folder", path.is_dir()), ("pipe", path.is_fifo())):
+        if found:  # a pipe would wait for a reader
+            raise ConfigError(_in_the_way(path, kind))
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ConfigError(f"out: expected files that can be written, got {path}")
+    if path.is_symlink() and (path.is_file() or not path.exists()):
+        _expect_room_in(path.resolve().parent)
+
+
+def _expect_room_in(folder: Path, *, make: bool = False) -> None:
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=out):
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ConfigError(
-            f"out: expected a folder that can be written, got {out} ({error.strerror})"
+            f"out: expected a folder that can be written, got {folder} ({error.strerror})"
         ) from error
-    for path in dict.fromkeys([*map(partial_name, paths), *paths]):
-        if path.is_dir() and not path.is_symlink():
-            raise ConfigError(f"out: expected room for the file {path}, got a folder of that name")
+
+
+def _in_the_way(path: Path, kind: str) -> str:
+    return f"out: expected room for the file {path}, got a {kind} of that name"
 
 
 def _warn_of_threads(session: Session, checkpoint: Checkpoint) -> None:

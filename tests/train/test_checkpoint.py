@@ -153,6 +153,13 @@ def test_a_failed_save_keeps_the_old_file(new_small_trainer, tmp_path: Path, mon
     assert load_checkpoint(path).files == ["old"]
 
 
+def test_a_folder_that_was_removed_is_made_again(new_small_trainer, tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "run" / "c.pt"
+    save_checkpoint(path, new_small_trainer(), ["kept"], "")
+    assert load_checkpoint(path).files == ["kept"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["c.pt"]
+
+
 def test_config_survives_the_way_through_plain_data() -> None:
     config = SMALL.replaced({"model.memory_blocks": [0, 1], "optim.clip_norm": 0.5, "seed": 3})
     assert type(config).from_dict(config.to_dict()) == config

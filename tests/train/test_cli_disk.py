@@ -8,20 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from disks import file_limit
 
 from sdm_runtime.train.checkpoint import load_checkpoint
 from sdm_runtime.train.loop import Trainer
 
 from .commands import SIZES, TEXT_SIZES, losses, names
-from .disks import file_limit
 
 
 def full_for(name: str) -> Callable[..., None]:
     """Return an os.replace for which the disk is full where the file ``name`` is to be."""
     replace = os.replace
 
-    def run(source: Path, target: Path) -> None:
-        if target.name == name:
+    def run(source: str, target: str) -> None:
+        if Path(target).name == name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         replace(source, target)
 
@@ -83,3 +83,36 @@ def test_a_folder_in_the_way_is_said_before_the_first_step(
         done = sdm_train(*TEXT_SIZES, *text_files, word)
         assert (done.status, done.err.count("\n")) == (2, 1)
         assert f"out: expected room for the file {way}, got a folder of that name" in done.err
+
+
+def test_what_a_resumed_run_could_not_replace_is_said_before_its_first_step(
+    sdm_train, text_files: list[Path], monkeypatch
+) -> None:
+    assert sdm_train(*TEXT_SIZES, *text_files, "--stop-after", 2).status == 130
+    report, run = Path("runs/text/report.json"), Trainer.run
+
+    def refused() -> str:
+        done = sdm_train("--resume", "--device", "cpu")
+        assert (done.status, done.err.count("\n")) == (2, 1)
+        report.unlink()
+        return done.err.removeprefix("sdm-train: error: out: expected ").removesuffix("\n")
+
+    monkeypatch.setattr(Trainer, "run", lambda *_: pytest.fail("a step was run"))
+    os.mkfifo(report)  # nobody reads it: the run would end, and wait
+    assert refused() == f"room for the file {report}, got a pipe of that name"
+    report.symlink_to(".")
+    assert refused() == f"room for the file {report}, got a folder of that name"
+    gone = Path("gone").resolve()
+    report.symlink_to(gone / "report.json")
+    assert refused() == f"a folder that can be written, got {gone} (No such file or directory)"
+    report.touch()
+    with monkeypatch.context() as patched:  # as for a user without the right: root has every right
+        patched.setattr(os, "access", lambda path, _: Path(path) != report)
+        assert refused() == f"files that can be written, got {report}"
+    # The control: a link to where a file can be, which is followed.
+    gone.mkdir()
+    report.symlink_to(gone / "report.json")
+    monkeypatch.setattr(Trainer, "run", run)
+    assert sdm_train("--resume", "--device", "cpu").status == 0
+    assert report.is_symlink()
+    assert losses(Path("runs/text")) == losses(gone)

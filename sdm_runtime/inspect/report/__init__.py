@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from sdm_runtime.files import Source, source_name, write_file
+from sdm_runtime.files import Source, source_name
 from sdm_runtime.inspect.timeline import Trace, load_trace
+from sdm_runtime.whole_files import write_file
 
 __all__ = ["write_report"]
 
