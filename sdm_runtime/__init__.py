@@ -30,7 +30,9 @@ if TYPE_CHECKING:  # what a type checker sees of the names below
     from sdm_runtime.layer import SparseDeltaMemoryArgs as SparseDeltaMemoryArgs
     from sdm_runtime.layer import split_weight_decay as split_weight_decay
     from sdm_runtime.linear import bf16_linear as bf16_linear
+    from sdm_runtime.memory_error import CudaOutOfMemoryError as CudaOutOfMemoryError
     from sdm_runtime.ops import sdm_write_read as sdm_write_read
+    from sdm_runtime.ops.bound_chains import release_memory as release_memory
     from sdm_runtime.plans import Plan as Plan
     from sdm_runtime.runtime import backends as backends
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,10 +39,19 @@ def start(words: list[object], folder: Path, **options: Any) -> subprocess.Popen
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     launcher = options.pop("launcher", [])
+    also = options.pop("preexec_fn", None)
+
+    def heed_signals() -> None:  # a parent in the background may have it ignore some
+        for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(kind, signal.SIG_DFL)
+        if also is not None:
+            also()
+
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
     return subprocess.Popen(
         [sys.executable, *launcher, "-m", "sdm_runtime.train", *map(str, words)],
         cwd=folder,
         env=environment | given.pop("env", {}),
+        preexec_fn=heed_signals,
         **given,
     )
