@@ -24,6 +24,9 @@ _LOST = (
     "many rows to keep were to change: take a clone() before a long call that may fail"
 )
 _ELSEWHERE = "a call in another thread has it, or had it when it raised"
+_RUNNING = (
+    "the call that has it still runs: take a clone() before the call, or read what it returns"
+)
 _taking = threading.Lock()
 
 
@@ -48,7 +51,9 @@ class MemoryCache:
     - `copy.copy`, `copy.deepcopy` and pickling, also by torch.save, make what `clone()` makes: a
       cache with a bank of its own.
 
-    A cache that is no longer valid refuses to give its bank, and says why.
+    A cache that is no longer valid refuses to give its bank, and says why. So does one that was
+    handed to a call which still runs and advances the bank: in a hook of the layer's projections,
+    or in another thread.
 
     Attributes:
         tokens: tokens seen by each sequence since the initial bank.
@@ -68,10 +73,17 @@ class MemoryCache:
 
         Raises:
             RuntimeError: the cache was advanced by a later call, restored by a backward or lost by
-                a call that raised; or a call in another thread has it.
+                a call that raised; or a call has it that still runs, or that ran in another thread.
         """
+        return self._owned(for_call=False)
+
+    def bank_for_call(self) -> Tensor:
+        """The bank within a call that was given this cache and has not taken it (for the layer)."""
+        return self._owned(for_call=True)
+
+    def _owned(self, *, for_call: bool) -> Tensor:
         if self._loan is not None:
-            self._take_back()
+            self._take_back(for_call)
         if self._invalid is not None:
             raise RuntimeError(f"[MemoryCache] bank: no longer valid, {self._invalid}")
         return self._bank
@@ -108,11 +120,11 @@ class MemoryCache:
                 or inference mode that has ended.
         """
         with _taking:
-            bank = self.bank
+            bank = self.bank_for_call()
             frozen = bank.is_inference() and not torch.is_inference_mode_enabled()
             if copy or frozen or self._valid_until_backward or may_run_again():
                 return bank.clone()
-            self._loan = Loan(bank, written)
+            self._loan = Loan(bank, written, self)
             return bank
 
     def returned(self) -> None:
@@ -121,11 +133,13 @@ class MemoryCache:
             self._loan, self._invalid = None, _ADVANCED
 
     @untraced
-    def _take_back(self) -> None:
+    def _take_back(self, for_call: bool) -> None:
         """After a call that did not come to its end."""
         assert self._loan is not None
         if self._loan.elsewhere:
             raise RuntimeError(f"[MemoryCache] bank: not here to use, {_ELSEWHERE}")
+        if self._loan.runs(self, inner=for_call):
+            raise RuntimeError(f"[MemoryCache] bank: not here to use, {_RUNNING}")
         loan, self._loan, self._invalid = self._loan, None, _LOST
         if loan.undo():
             self._invalid = None

@@ -53,7 +53,7 @@ def _check_cache(args: SparseDeltaMemoryArgs, x: Tensor, cache: MemoryCache) -> 
     if not isinstance(cache, MemoryCache):
         raise TypeError(_message("cache", "MemoryCache or None", type(cache).__name__))
     rows = x.shape[0] * args.num_heads * args.slots_per_head
-    bank = cache.bank
+    bank = cache.bank_for_call()
     expected = f"a bank [{rows}, {args.head_dim}] on {x.device}"
     if tuple(bank.shape) != (rows, args.head_dim) or bank.device != x.device:
         raise ValueError(_message("cache", expected, f"{list(bank.shape)} on {bank.device}"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Iterator
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -11,20 +14,26 @@ from sdm_runtime.tensors import capturing
 
 # Rows are kept where that costs at most this part of the bank, as in decoding.
 _KEPT_PART = 8
+_CALLS = (
+    "sdm_runtime.layer.memory_layer"  # the module whose `forward`, given a cache, takes its bank
+)
 
 
 class Loan:
     """What a call may do to a bank, and the rows as they were if those are few.
 
-    A call that raises does not come to its end, which is all that is noted: `undo` finds out, when
-    the bank is next asked for, whether it must be restored and can be. No handler has to run then,
-    so it works as well where torch.compile runs the call in several parts.
+    A call that raises does not come to its end, which is all that is noted: when the bank is next
+    asked for, `runs` finds out whether the call has left, by the frames on the stack, and `undo`
+    whether the bank must be restored and can be. No handler has to run then, so it works as well
+    where torch.compile runs the call in several parts, which skip handlers.
     """
 
-    def __init__(self, bank: Tensor, written: Tensor) -> None:
-        """Before the call changes `bank` [rows, hd] at the row numbers `written`."""
+    def __init__(self, bank: Tensor, written: Tensor, cache: object) -> None:
+        """Before the call given `cache` changes `bank` [rows, hd] at the row numbers `written`."""
         self._bank = bank
         self._thread = threading.get_ident()
+        # Of a call that runs in some other way it could not be told later that it has left.
+        self._seen = _has(next(_calls(), None), cache)
         # Inference tensors have no version: whether such a bank was written cannot be told.
         self._version = None if bank.is_inference() else bank._version
         self._rows = self._values = None
@@ -36,9 +45,21 @@ class Loan:
     def elsewhere(self) -> bool:
         """Whether another thread's call has the bank: from here one cannot tell if it still runs.
 
-        In the thread of the call itself it does not: it would have to end before anything else.
+        In the thread of the call itself `runs` can.
         """
         return self._thread != threading.get_ident()
+
+    def runs(self, cache: object, *, inner: bool) -> bool:
+        """Whether the call runs still, in this thread: a hook asks, or a call within the call.
+
+        Args:
+            cache: what the call was given.
+            inner: asked by a call that was itself given the cache, and counts as no answer.
+        """
+        calls = _calls()
+        if inner:
+            next(calls, None)
+        return not self._seen or any(_has(frame, cache) for frame in calls)
 
     def undo(self) -> bool:
         """Restore the bank after a call that has raised: whether it is now as it was before."""
@@ -50,6 +71,19 @@ class Loan:
         with torch.inference_mode(self._bank.is_inference()), torch.no_grad():
             self._bank.index_copy_(0, self._rows.long(), self._values)
         return True
+
+
+def _calls() -> Iterator[FrameType]:
+    """The layers' calls on this thread's stack, the innermost first, compiled ones among them."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and frame.f_globals.get("__name__") == _CALLS:
+            yield frame
+        frame = frame.f_back
+
+
+def _has(frame: FrameType | None, cache: object) -> bool:
+    return frame is not None and frame.f_locals.get("cache") is cache
 
 
 def _only_recorded(bank: Tensor) -> bool:
