@@ -27,7 +27,6 @@ _ELSEWHERE = "a call in another thread has it, or had it when it raised"
 _RUNNING = (
     "the call that has it still runs: take a clone() before the call, or read what it returns"
 )
-_taking = threading.Lock()
 
 
 class MemoryCache:
@@ -64,6 +63,7 @@ class MemoryCache:
         self._bank = bank.detach()
         self._invalid: str | None = None
         self._loan: Loan | None = None
+        self._owner = threading.Lock()  # held while a bank is lent, copied or given up
         self._valid_until_backward = valid_until_backward
         self.tokens = tokens
 
@@ -93,9 +93,17 @@ class MemoryCache:
         """Whether the backward of the call that returned this cache will take its bank away."""
         return self._valid_until_backward
 
+    @untraced
     def clone(self) -> MemoryCache:
-        """A cache with its own copy of the bank, valid whatever happens to this one."""
-        return MemoryCache(self.bank.clone(), self.tokens)
+        """A cache with its own copy of the bank, valid whatever happens to this one.
+
+        A call or a backward in another thread that would change the bank waits for the copy.
+        """
+        return MemoryCache(self._copy(), self.tokens)
+
+    def _copy(self) -> Tensor:
+        with self._owner:
+            return self.bank.clone()
 
     def __copy__(self) -> MemoryCache:
         """As clone(): two caches on one bank would each take it for their own."""
@@ -108,7 +116,7 @@ class MemoryCache:
 
     def __reduce__(self) -> tuple[type[MemoryCache], tuple[Tensor, int]]:
         """A copy of the bank: where tensors are sent to a process, their memory is shared."""
-        return MemoryCache, (self.bank.clone(), self.tokens)
+        return MemoryCache, (self._copy(), self.tokens)
 
     def take_bank(self, written: Tensor, *, copy: bool) -> Tensor:
         """The bank for a call to advance in place, until `returned` (for the layer's use).
@@ -119,7 +127,7 @@ class MemoryCache:
                 owner relies on the bank: a backward to come, a checkpoint that repeats the call,
                 or inference mode that has ended.
         """
-        with _taking:
+        with self._owner:
             bank = self.bank_for_call()
             frozen = bank.is_inference() and not torch.is_inference_mode_enabled()
             if copy or frozen or self._valid_until_backward or may_run_again():
@@ -144,9 +152,11 @@ class MemoryCache:
         if loan.undo():
             self._invalid = None
 
+    @untraced
     def mark_restored(self, *_: object) -> None:
         """End the validity of the bank: a hook for the backward that restores it."""
-        self._invalid = _RESTORED
+        with self._owner:
+            self._invalid = _RESTORED
 
     def __repr__(self) -> str:
         """Shape, dtype, tokens and validity; never the values."""

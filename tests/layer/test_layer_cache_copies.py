@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import threading
+from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
@@ -94,3 +96,72 @@ def test_a_structure_keeps_what_is_one() -> None:
     for twice in (copy.deepcopy([cache, cache]), pickle.loads(pickle.dumps([cache, cache]))):
         assert twice[0] is twice[1]
         assert twice[0] is not cache
+
+
+class Threads:
+    """Something that a second thread does while the first copies a bank."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, beside: Callable[[], object]) -> None:
+        self._copying, self.done = threading.Event(), threading.Event()
+        self._beside, self._first = beside, threading.get_ident()
+        self._thread = threading.Thread(target=self._run)
+        copy_tensor = torch.Tensor.clone
+
+        def slow(tensor: torch.Tensor) -> torch.Tensor:
+            if threading.get_ident() == self._first and not self._copying.is_set():
+                self._copying.set()
+                self.done.wait(1)  # seconds, in which nothing may happen to the bank
+            return copy_tensor(tensor)
+
+        patch.setattr(torch.Tensor, "clone", slow)
+        self._thread.start()
+
+    def _run(self) -> None:
+        assert self._copying.wait(60)
+        self._beside()
+        self.done.set()
+
+    def join(self) -> None:
+        self._thread.join(60)
+        assert self.done.is_set()
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_call_beside_waits_for_the_copy(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    layer = make_layer().eval()
+    x = make_input(layer)
+    cache = start(layer, x)
+    before = cache.bank.clone()
+    with monkeypatch.context() as patch:
+        threads = Threads(patch, torch.no_grad()(lambda: layer(x, cache)))
+        twin = COPIES[name](cache)
+        threads.join()
+    assert torch.equal(twin.bank, before)
+    with pytest.raises(RuntimeError, match="advanced its bank in place"):
+        COPIES[name](cache)
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_backward_beside_waits_for_the_copy(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    layer = make_layer()
+    y, cache = layer(make_input(layer))
+    before = cache.bank.clone()
+    with monkeypatch.context() as patch:
+        threads = Threads(patch, lambda: y.sum().backward())
+        twin = COPIES[name](cache)
+        threads.join()
+    assert torch.equal(twin.bank, before)
+    with pytest.raises(RuntimeError, match="backward of the training call"):
+        COPIES[name](cache)
+
+
+def test_a_copy_in_compiled_code() -> None:
+    torch._dynamo.reset()
+    layer = make_layer().eval()
+    x = make_input(layer)
+    cache = start(layer, x)
+    with torch.no_grad():
+        expected, _ = layer(x, cache.clone())
+        compiled = torch.compile(lambda x: layer(x, cache.clone())[0], backend="eager")
+        for _ in range(2):
+            assert torch.equal(compiled(x), expected)
