@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils import parametrize
@@ -34,6 +36,11 @@ def split_weight_decay(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.P
     Everything else decays, embeddings too. A parametrized tensor counts as what it stands for, a
     parameter with several holders is exempt if one of them says so.
 
+    A module that `torch.jit` scripted, traced or loaded counts by the name of its class, which is
+    all that is left of it: a norm that only its base's name shows decays there. Of a graph, as
+    `torch.export` and `torch.fx` make them, the modules that are left in it count; parameters whose
+    modules are gone are refused. So split before an export.
+
     Args:
         module: any module, also compiled, wrapped or sharded by `fully_shard`.
 
@@ -42,10 +49,12 @@ def split_weight_decay(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.P
 
     Raises:
         TypeError: `module` is no module.
-        ValueError: a parameter of several ones made flat, which only some groups would fit.
+        ValueError: a parameter of several ones made flat, which only some groups would fit; or one
+            that a graph holds in no module of its kind.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(_message("a torch.nn.Module", type(module).__name__))
+    _expect_kinds(module)
     kept = {id(p) for holder, name, p in _held(module) if _is_exempt(holder, name, p)}
     decayed: list[nn.Parameter] = []
     exempt: list[nn.Parameter] = []
@@ -55,6 +64,28 @@ def split_weight_decay(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.P
             raise ValueError(_message(expected, "a FlatParameter"))
         (exempt if id(parameter) in kept else decayed).append(parameter)
     return decayed, exempt
+
+
+def _expect_kinds(module: nn.Module) -> None:
+    """Refuse graphs that hold parameters: the modules that these were of are gone."""
+    graphs = _graph_kinds()
+    for graph in (m for m in module.modules() if isinstance(m, graphs)):
+        for path, holder in graph.named_modules():
+            # A module that the graph goes through is left as a bare one with its tensors.
+            if not isinstance(holder, graphs) and type(holder) is not nn.Module:
+                continue
+            for name, _ in holder.named_parameters(path, recurse=False):
+                given = (
+                    f"a graph ({type(graph).__name__}) that holds {name}, of a kind that is lost"
+                )
+                raise ValueError(_message("modules that hold the parameters", given))
+
+
+def _graph_kinds() -> tuple[type[nn.Module], ...]:
+    # Where the second is not loaded nobody has made one.
+    unflatten = sys.modules.get("torch.export.unflatten")
+    names = ("UnflattenedModule", "InterpreterModule") if unflatten else ()
+    return torch.fx.GraphModule, *(getattr(unflatten, name) for name in names)
 
 
 def _held(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
@@ -72,10 +103,20 @@ def _held(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
 def _is_exempt(holder: nn.Module, name: str, parameter: nn.Parameter) -> bool:
     if isinstance(holder, SparseDeltaMemory) and name in _OWN:
         return True
-    if isinstance(holder, _KINDS) or "bias" in name.split("_"):
+    kind = _kind(holder)
+    if issubclass(kind, _KINDS) or "bias" in name.split("_"):
         return True
-    names = (name, *(kind.__name__ for kind in type(holder).__mro__))
+    names = (name, *(base.__name__ for base in kind.__mro__))
     return any(map(_NORM.search, names)) and parameter.ndim <= 1
+
+
+def _kind(holder: nn.Module) -> type:
+    """The module's class, or, where torch.jit has left its name alone, torch's or one so named."""
+    if not isinstance(holder, torch.jit.ScriptModule):
+        return type(holder)
+    name = str(holder.original_name)
+    known = getattr(nn, name, None)
+    return known if isinstance(known, type) else type(name, (nn.Module,), {})
 
 
 def _message(expected: str, given: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import itertools
 import pickle
 import re
@@ -216,6 +217,70 @@ def test_parametrized_modules() -> None:
     assert "Wo.parametrizations.bias.original" in exempt(layer)
     renamed = {"parametrizations.A_log.original", "Wo.parametrizations.bias.original"}
     assert exempt(layer) == (names - {"A_log", "Wo.bias"}) | renamed
+
+
+class Scripted(nn.Module):
+    """Norms of torch and of others, a slope, and parameters of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm, self.images = nn.Linear(4, 4), nn.LayerNorm(4), nn.BatchNorm1d(4)
+        self.slope, self.other = nn.PReLU(), RMSNorm2d()
+        self.gain = nn.Parameter(torch.ones(4))
+        self.table = nn.LayerNorm([2, 4])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.slope(self.images(self.norm(self.linear(x)))) * self.gain
+        return self.table(x * self.other.weight)
+
+
+def loaded(module: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(module), file)
+    file.seek(0)
+    return torch.jit.load(file)
+
+
+JIT = {
+    "scripted": torch.jit.script,
+    "traced": lambda module: torch.jit.trace(module, torch.zeros(2, 4)),
+    "loaded": loaded,
+    "a part": lambda module: nn.Sequential(torch.jit.script(module)),
+}
+
+
+@pytest.mark.parametrize("name", JIT)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_modules_of_the_jit_count_by_their_names(name: str) -> None:
+    module = Scripted()
+    given = {parameter.removeprefix("0.") for parameter in exempt(JIT[name](module))}
+    assert given == exempt(module)
+    assert {"gain", "linear.weight"} & given == set()
+    assert {"norm.weight", "table.weight", "other.weight", "slope.weight"} < given
+
+
+EXPORTED = {
+    "module": lambda program: program.module(),
+    "unflattened": torch.export.unflatten,
+    "a part": lambda program: nn.Sequential(nn.Linear(3, 3), program.module()),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_graphs_that_lost_their_modules_are_refused(name: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    module = EXPORTED[name](torch.export.export(model, (torch.zeros(2, 4),)))
+    with pytest.raises(ValueError, match=r"^\[split_weight_decay\] module: .* holds 0\.weight, of"):
+        split_weight_decay(module)
+
+
+def test_graphs_that_keep_their_modules() -> None:
+    """The control: torch.fx leaves torch's modules in a graph, and none of one's own."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    assert exempt(torch.fx.symbolic_trace(model)) == {"0.bias", "1.weight", "1.bias"}
+    with pytest.raises(ValueError, match=r"a graph \(Scripted\) that holds gain, of"):
+        split_weight_decay(torch.fx.symbolic_trace(Scripted()))
 
 
 def test_tied_parameters_are_counted_once() -> None:
