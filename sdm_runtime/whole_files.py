@@ -68,14 +68,16 @@ def replacing(
 
     Raises:
         ValueError: ``path`` is one of the inputs.
-        OSError: The file cannot be written; the error names ``path``, or what stands in the way
-            of the partial file.
+        OSError: The file cannot be written; the error names ``path``, whose folder is not there
+            where it ends with a slash, or what stands in the way of the partial file.
     """
     name = os.fspath(path)
     with naming(name):
         there = _stat(name)
         if there is not None:
             _expect_no_input(name, there, inputs)
+        else:
+            _expect_new_name(name)
         target = os.path.realpath(name)
         whole = there is None or _is_regular_file(target, there)
     if not whole:
@@ -110,6 +112,14 @@ def _stat(source: Source) -> os.stat_result | None:
         return os.stat(source)
     except FileNotFoundError:
         return None
+
+
+def _expect_new_name(name: str) -> None:
+    """realpath() alone would make ``new/`` and ``new/.`` files, and ``new/../page`` one here."""
+    folder, last = os.path.split(name)
+    os.stat(folder or os.curdir)
+    if last in ("", os.curdir, os.pardir):
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _expect_no_input(name: str, there: os.stat_result, inputs: Iterable[Source]) -> None:

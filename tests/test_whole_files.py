@@ -127,6 +127,15 @@ def test_where_no_file_can_be_the_error_is_opens_own(page, monkeypatch, where):
     assert names(page.parent) == ["page"]
 
 
+@pytest.mark.parametrize("where", ["new/", "new/.", "new/..", "new/../other", "./new//", ""])
+def test_a_folder_that_is_not_there_becomes_no_file(page, monkeypatch, where):
+    monkeypatch.chdir(page.parent)
+    with pytest.raises(FileNotFoundError) as raised:
+        write_file(where, NEW)
+    assert raised.value.filename == where
+    assert names(page.parent) == ["page"]
+
+
 def test_a_device_stays_one(monkeypatch):
     # Should it come to a rename, the machine's devices stay: root could replace them.
     monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("a device was to be replaced"))

@@ -152,7 +152,7 @@ def bytes_command(file: FileArgument, plan: PlanOption = None, as_json: JsonOpti
 @app.command("report")
 def report_command(
     file: FileArgument,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="The page to write.")],
     trace: Annotated[
         Path | None, typer.Option(help="Kernel times: JSON of sdm_runtime.inspect.trace.")
     ] = None,

@@ -100,6 +100,9 @@ def test_a_page_that_cannot_be_written_is_named(folder):
     message = "none/page.html: no such file or directory"
     assert (done.returncode, done.stderr) == (2, f"sdm-plan: {message}\n")
     assert json.loads(done.stdout) == {"error": message}
+    done = run(folder, ["report", "chain", "-o", "none/"])
+    assert (done.returncode, done.stderr) == (2, "sdm-plan: none/: no such file or directory\n")
+    assert not (folder / "none").exists()
 
 
 def test_an_error_of_our_own_is_not_taken_for_a_fault(folder):
