@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ _RUNNING = (
 )
 
 
+@final
 class MemoryCache:
     """The memory bank after a call, and the number of tokens it has seen.
 
@@ -48,7 +49,7 @@ class MemoryCache:
       slots, over all tokens, as an eighth of the bank's rows, or had not begun to. Otherwise the
       bank is lost.
     - `copy.copy`, `copy.deepcopy` and pickling, also by torch.save, make what `clone()` makes: a
-      cache with a bank of its own.
+      cache with a bank of its own. There are no subclasses, which such copies would not be of.
 
     A cache that is no longer valid refuses to give its bank, and says why. So does one that was
     handed to a call which still runs and advances the bank: in a hook of the layer's projections,
@@ -66,6 +67,11 @@ class MemoryCache:
         self._owner = threading.Lock()  # held while a bank is lent, copied or given up
         self._valid_until_backward = valid_until_backward
         self.tokens = tokens
+
+    def __init_subclass__(cls, **_: object) -> None:
+        """Refused: the layer returns caches, and copies them, of this class alone."""
+        expected = "expected no subclass: hold a MemoryCache beside what belongs to it"
+        raise TypeError(f"[MemoryCache] {cls.__name__}: {expected}")
 
     @property
     def bank(self) -> Tensor:

@@ -91,6 +91,12 @@ def test_a_used_up_cache_is_not_copied(name: str) -> None:
         COPIES[name](cache)
 
 
+def test_there_are_no_subclasses() -> None:
+    """Copies would not be of them, nor what a call returns."""
+    with pytest.raises(TypeError, match=r"^\[MemoryCache\] Named: expected no subclass"):
+        type("Named", (MemoryCache,), {})
+
+
 def test_a_structure_keeps_what_is_one() -> None:
     cache = MemoryCache(torch.zeros(4, 2), 3)
     for twice in (copy.deepcopy([cache, cache]), pickle.loads(pickle.dumps([cache, cache]))):
