@@ -23,9 +23,23 @@ def consoles(section):
     return blocks
 
 
-def run_python(section, **names):
-    for block in re.findall(r"```python\n((?:.|\n)*?)```", SECTIONS[section]):
-        exec(block, {"sdm_runtime": sdm_runtime, **names})
+def run_python(section, names):
+    """As a reader does, who has run the blocks above."""
+    blocks = re.findall(r"```python\n((?:.|\n)*?)```", SECTIONS[section])
+    assert blocks
+    for block in blocks:
+        exec(block, names)
+
+
+@pytest.fixture
+def session():
+    """What a reader has after the page's first blocks."""
+    names = {}
+    try:
+        run_python("Where the files come from", names)
+    finally:
+        sdm_runtime.dispatch.keep_last_chain(False)
+    return names
 
 
 def gemm_chain(streams):
@@ -55,23 +69,33 @@ def test_a_shape_change():
     check("The gradient is wrong after a shape change", status=1)
 
 
-def test_no_overlap():
+def test_where_files_come_from(session):
+    assert run("verify", "layer.chain")[0] == 0
+    unbound = StepChain.load("layer.chain")
+    for use in (unbound.run, lambda: sdm_runtime.inspect.bindings(unbound)):
+        with pytest.raises(sdm_runtime.PlanError, match="bind"):
+            use()
+    session["chain"].save("own.chain")
+    unbound = StepChain.load("own.chain")
+    bound = unbound.bind(**session["chain"].plans[0].tensors)
+    assert set(sdm_runtime.inspect.bindings(bound)) == {"d_u", "x", "d_dv"}
+
+
+def test_no_overlap(session):
     plan = cases.edited_header(cases.cuda_plans()[cases.PA2], flags=0)
     Path("backward.sdmchain").write_bytes(cases.with_plan(cases.cuda_plans(), cases.PA2, plan))
     write_images(Path("device_images.json"))
     check("Nothing overlaps", status=0)
-    chain = gemm_chain(streams=2)
-    chain.save("traced.sdmchain")
-    run_python("Nothing overlaps", chain=chain)
+    run_python("Nothing overlaps", session)
     assert "Timeline" in Path("report.html").read_text()
 
 
-def test_a_dangling_tensor():
-    chain = gemm_chain(streams=2)
+def test_a_dangling_tensor(session):
+    chain = session["chain"]
     chain.plans[0].tensors["x"].untyped_storage().resize_(0)
     with pytest.raises(sdm_runtime.PlanError, match="whose memory was replaced"):
         chain.run()
-    run_python("A tensor that is gone", chain=chain)
+    run_python("A tensor that is gone", session)
     check("A tensor that is gone", status=1)
 
 
