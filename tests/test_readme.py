@@ -52,9 +52,9 @@ def test_example_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("torch.Size([512, 64])")
     assert done.stdout.split()[-1] == "16"
-    done = run(["-c", f"{layer}print(list(y.shape), cache.tokens)"], tmp_path)
+    done = run(["-c", layer], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "[1, 44, 128] 300\n"
+    assert done.stdout == "torch.Size([1, 44, 128]) 300\n"
 
 
 def test_plans_look_as_shown(tmp_path: Path) -> None:
