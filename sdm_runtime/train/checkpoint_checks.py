@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ def check_parts(values: Mapping[str, Any], steps: int) -> None:
     _expect(isinstance(values["task"], dict), "task", "a state", values["task"])
     expect_names("model", values["model"])
     for name, tensor in values["model"].items():
-        _expect(_is_plain(tensor), f"model.{name}", "a tensor", tensor)
+        _expect(_is_dense(tensor), f"model.{name}", "a tensor", tensor)
     _check_random(values["random"])
     _check_history(values["history"], step)
 
@@ -53,7 +53,7 @@ def check_fit(content: Mapping[str, Any], trainer: Trainer, step: int) -> None:
     """Check the model's and the optimizer's tensors against those of the trainer.
 
     Raises:
-        ContentError: a tensor is missing, or one too many, or of another shape or type.
+        ContentError: a tensor is missing, or one too many, or of another shape, type or layout.
     """
     own = trainer.model.state_dict()
     expect_names("model", content["model"], own.keys())
@@ -70,6 +70,7 @@ def check_fit(content: Mapping[str, Any], trainer: Trainer, step: int) -> None:
         _check_steps(f"{where}.step", moments["step"])
         for name in _MOMENTS:
             _expect_like(f"{where}.{name}", moments[name], parameters[number].detach())
+    _check_memory(content["model"], state)
 
 
 def check_generator(where: str, state: Tensor, device: torch.device) -> None:
@@ -145,9 +146,25 @@ def _check_steps(where: str, given: Any) -> None:
     _expect(_is_number(number) and number >= 0, where, "a number of steps", given)
 
 
+def _check_memory(model: Mapping[str, Tensor], state: Mapping[int, Mapping[str, Tensor]]) -> None:
+    """Check that no two tensors share memory: a step writes to each of them."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.items()}
+    for number, parts in state.items():
+        tensors |= {f"optimizer.state.{number}.{name}": parts[name] for name in _MOMENTS}
+    owners: dict[int, str] = {}
+    for where, tensor in tensors.items():
+        owner = owners.setdefault(tensor.untyped_storage().data_ptr(), where)
+        if owner != where and tensor.numel() > 0:
+            raise ContentError(f"{where}: expected memory of its own, got that of {owner}")
+
+
 def _expect_like(where: str, given: Any, own: Tensor) -> None:
-    fine = _is_plain(given) and (given.dtype, given.shape) == (own.dtype, own.shape)
+    fine = _is_dense(given) and (given.dtype, given.shape) == (own.dtype, own.shape)
     _expect(fine, where, describe(own), given)
+    # The fused optimizer reads and writes the memory of its tensors as if it were laid out so.
+    layout = _layout(given)
+    if layout is not None:
+        raise ContentError(f"{where}: expected {describe(own)} contiguous on the CPU, got {layout}")
 
 
 def _expect(holds: bool, where: str, expected: str, given: object) -> None:
@@ -172,7 +189,22 @@ def _is_path(value: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
+    return _is_dense(value) and _layout(value) is None
+
+
+def _is_dense(value: object) -> TypeGuard[Tensor]:
     return type(value) is Tensor and value.layout == torch.strided and not value.is_quantized
+
+
+def _layout(tensor: Tensor) -> str | None:
+    """Return what about a tensor's memory is not as a run writes it; None where all is."""
+    if tensor.device.type != "cpu":
+        return str(tensor.device)
+    if tensor.requires_grad:
+        return "requires_grad"
+    if tensor.is_neg() or tensor.is_conj():
+        return "a negative view" if tensor.is_neg() else "a conjugate view"
+    return None if tensor.is_contiguous() else f"strides {list(tensor.stride())}"
 
 
 def _is_in(name: object, names: Collection[Any]) -> bool:
