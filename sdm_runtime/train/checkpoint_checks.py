@@ -20,6 +20,7 @@ from sdm_runtime.train.shown import short
 _ABOUT = ("format", "config", "files", "data_digest", "threads", "step")
 PARTS = (*_ABOUT, "model", "optimizer", "task", "random", "history")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_MOST_COUNTED = 2**24  # adding one to a larger float32 changes nothing
 
 
 class ContentError(ValueError):
@@ -67,10 +68,21 @@ def check_fit(content: Mapping[str, Any], trainer: Trainer, step: int) -> None:
     for number, moments in state.items():
         where = f"optimizer.state.{number}"
         expect_names(where, moments, ("step", *_MOMENTS))
-        _check_steps(f"{where}.step", moments["step"])
+        check_count_of_steps(f"{where}.step", moments["step"], step)
         for name in _MOMENTS:
             _expect_like(f"{where}.{name}", moments[name], parameters[number].detach())
     _check_memory(content["model"], state)
+
+
+def check_count_of_steps(where: str, given: Any, step: int) -> None:
+    """Raise ContentError unless ``given`` is how AdamW counts ``step`` steps: a float32 scalar."""
+    fine = _is_plain(given) and (given.dtype, given.ndim) == (torch.float32, 0)
+    counted = min(step, _MOST_COUNTED)
+    if not fine or given.item() != counted:
+        of = f" of {given.item():g}" if fine else ""
+        raise ContentError(
+            f"{where}: expected float32 [] of the file's {counted} steps, got {_shown(given)}{of}"
+        )
 
 
 def check_generator(where: str, state: Tensor, device: torch.device) -> None:
@@ -140,17 +152,11 @@ def _check_groups(given: Any, optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-def _check_steps(where: str, given: Any) -> None:
-    # AdamW keeps a tensor of one number; its own checks come only when it is used.
-    number = given.item() if _is_plain(given) and given.numel() == 1 else given
-    _expect(_is_number(number) and number >= 0, where, "a number of steps", given)
-
-
 def _check_memory(model: Mapping[str, Tensor], state: Mapping[int, Mapping[str, Tensor]]) -> None:
     """Check that no two tensors share memory: a step writes to each of them."""
     tensors = {f"model.{name}": tensor for name, tensor in model.items()}
     for number, parts in state.items():
-        tensors |= {f"optimizer.state.{number}.{name}": parts[name] for name in _MOMENTS}
+        tensors |= {f"optimizer.state.{number}.{name}": part for name, part in parts.items()}
     owners: dict[int, str] = {}
     for where, tensor in tensors.items():
         owner = owners.setdefault(tensor.untyped_storage().data_ptr(), where)
@@ -188,7 +194,7 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str) and bool(value) and "\0" not in value
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: object) -> TypeGuard[Tensor]:
     return _is_dense(value) and _layout(value) is None
 
 

@@ -44,8 +44,6 @@ AS_GOOD = {
     "('history', 'losses', 0) = -1",
     "('history', 'evaluations') = []",
     "without ('history', 'evaluations', 0)",
-    "another float at ('optimizer', 'state', 0, 'step')",
-    "another float at ('optimizer', 'state', 32, 'step')",
 }
 
 

@@ -17,6 +17,7 @@ from sdm_runtime.train.checkpoint import (
     restore,
     save_checkpoint,
 )
+from sdm_runtime.train.checkpoint_checks import ContentError, check_count_of_steps
 from sdm_runtime.train.progress import SilentProgress
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -115,3 +116,35 @@ def test_tensors_that_share_memory_are_refused(values: Values, outcome, how: str
             assert where in message
             assert other in message
     assert outcome(values) == ""
+
+
+def test_the_optimizers_count_of_steps_is_the_runs(values: Values, outcome) -> None:
+    for wrong in (
+        torch.tensor(100.0),
+        torch.tensor(1.0),
+        torch.tensor(float("nan")),
+        torch.tensor([2.0]),
+        torch.tensor(2),
+        torch.tensor(2.0, dtype=torch.float64),
+        torch.tensor(2.0, device="meta"),
+        2.0,
+    ):
+        for number in (0, max(values["optimizer"]["state"])):
+            changed = copy.deepcopy(values)
+            changed["optimizer"]["state"][number]["step"] = wrong
+            wanted = f"optimizer.state.{number}.step: expected float32 [] of the file's 2 steps"
+            assert wanted in outcome(changed)
+    shared = copy.deepcopy(values)
+    shared["optimizer"]["state"][1]["step"] = shared["optimizer"]["state"][0]["step"]
+    wanted = (
+        "optimizer.state.1.step: expected memory of its own, got that of optimizer.state.0.step"
+    )
+    assert wanted in outcome(shared)
+    assert outcome(values) == ""
+
+
+def test_float32_counts_no_further_than_it_can() -> None:
+    for steps, most in ((2**24 - 1, 2**24 - 1), (2**24 + 5, 2**24)):
+        check_count_of_steps("step", torch.tensor(float(most)), steps)
+        with pytest.raises(ContentError, match="got float32 \\[\\] of "):
+            check_count_of_steps("step", torch.tensor(float(most - 1)), steps)
