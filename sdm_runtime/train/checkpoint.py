@@ -98,7 +98,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         expect_names("", values, PARTS)
         config = RunConfig.from_dict(values.pop("config"))
         config.check_ranges()
-        check_parts(values, config.steps)
+        check_parts(values, config)
     except (ContentError, ConfigError) as error:
         raise CheckpointError(f"{path}: not a readable checkpoint ({error})") from error
     return Checkpoint(

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.tensor_words import describe
+from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.loop import History, Trainer
 from sdm_runtime.train.shown import short
 
 _ABOUT = ("format", "config", "files", "data_digest", "threads", "step")
 PARTS = (*_ABOUT, "model", "optimizer", "task", "random", "history")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_MOST_THREADS = 2**16
 _MOST_COUNTED = 2**24  # adding one to a larger float32 changes nothing
 
 
@@ -27,19 +29,20 @@ class ContentError(ValueError):
     """A part is not what a run writes; the message names the part."""
 
 
-def check_parts(values: Mapping[str, Any], steps: int) -> None:
+def check_parts(values: Mapping[str, Any], config: RunConfig) -> None:
     """Check all that can be told from the file alone, its ``config`` apart.
 
     Args:
         values: what the file holds, by the names in ``PARTS``.
-        steps: of the run.
+        config: of the run.
 
     Raises:
         ContentError: a part is missing, or of another type, or out of range.
     """
     step, files = values["step"], values["files"]
-    _expect(_is_count(step, most=steps), "step", f"a number within 0..{steps}", step)
-    _expect(_is_count(values["threads"], least=1), "threads", "at least 1", values["threads"])
+    most = config.steps
+    _expect(_is_count(step, most=most), "step", f"a number within 0..{most}", step)
+    expect_count("threads", values["threads"], 1, _MOST_THREADS)
     _expect(isinstance(values["data_digest"], str), "data_digest", "text", values["data_digest"])
     _expect(isinstance(files, list) and all(map(_is_path, files)), "files", "file names", files)
     _expect(isinstance(values["task"], dict), "task", "a state", values["task"])
@@ -47,7 +50,7 @@ def check_parts(values: Mapping[str, Any], steps: int) -> None:
     for name, tensor in values["model"].items():
         _expect(_is_dense(tensor), f"model.{name}", "a tensor", tensor)
     _check_random(values["random"])
-    _check_history(values["history"], step)
+    _check_history(values["history"], step, config)
 
 
 def check_fit(content: Mapping[str, Any], trainer: Trainer, step: int) -> None:
@@ -120,22 +123,38 @@ def _check_random(states: Any) -> None:
     check_generator("random.cpu", states["cpu"], torch.device("cpu"))
 
 
-def _check_history(history: Any, step: int) -> None:
+def _check_history(history: Any, step: int, config: RunConfig) -> None:
     expect_names("history", history, [field.name for field in dataclasses.fields(History)])
-    losses, evaluations = history["losses"], history["evaluations"]
-    fine = isinstance(losses, list) and all(map(_is_number, losses)) and len(losses) == step
-    _expect(fine, "history.losses", f"{step} numbers", losses)
-    pairs = isinstance(evaluations, list) and all(
+    losses, seconds = history["losses"], history["seconds"]
+    fine = isinstance(losses, list) and all(map(_is_amount, losses)) and len(losses) == step
+    _expect(fine, "history.losses", f"{step} numbers of at least 0", losses)
+    _check_evaluations(history["evaluations"], step, config)
+    # Where no text is as long as the config says, sequences are as long as the longest.
+    length = config.recall.length if config.task == "recall" else config.length
+    sequences = step * config.batch_size
+    expect_count("history.tokens", history["tokens"], sequences, sequences * length)
+    _expect(_is_amount(seconds), "history.seconds", "at least 0", seconds)
+
+
+def _check_evaluations(given: Any, step: int, config: RunConfig) -> None:
+    every = config.eval_every
+    due = {*range(every, step + 1, every), *([step] if step == config.steps else [])}
+    fine = isinstance(given, list) and all(
         isinstance(pair, (list, tuple))
         and len(pair) == 2
         and _is_count(pair[0], 1, step)
-        and _is_number(pair[1])
-        for pair in evaluations
+        and _is_amount(pair[1])
+        for pair in given
     )
-    _expect(pairs, "history.evaluations", "pairs of a step and a number", evaluations)
-    expect_count("history.tokens", history["tokens"])
-    seconds = history["seconds"]
-    _expect(_is_number(seconds) and seconds >= 0, "history.seconds", "at least 0", seconds)
+    if fine:
+        steps = [pair[0] for pair in given]
+        # One that is not due is from the end of a run that was given more steps then.
+        fine = steps == sorted(set(steps)) and due <= set(steps)
+    wanted = (
+        "pairs of a step and a number of at least 0, in order, one for every "
+        f"{every} steps and the last"
+    )
+    _expect(fine, "history.evaluations", wanted, given)
 
 
 def _check_groups(given: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -186,8 +205,8 @@ def _is_count(value: object, least: int = 0, most: int | None = None) -> bool:
     return type(value) is int and value >= least and (most is None or value <= most)
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+def _is_amount(value: object) -> bool:
+    return isinstance(value, float) and 0.0 <= value < math.inf
 
 
 def _is_path(value: object) -> bool:

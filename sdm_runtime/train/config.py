@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 from math import inf, isqrt
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
@@ -90,6 +91,7 @@ class OptimConfig:
         rate, decay = self.learning_rate, self.weight_decay
         _expect(0.0 < rate < inf, "learning_rate", "finite and above 0", rate)
         _expect(self.warmup_steps >= 0, "warmup_steps", "at least 0", self.warmup_steps)
+        _expect_countable("warmup_steps", self.warmup_steps)
         _expect(0.0 <= decay < inf, "weight_decay", "finite and at least 0", decay)
         for beta in self.betas:
             _expect(0.0 <= beta < 1.0, "betas", "within [0, 1)", beta)
@@ -160,6 +162,7 @@ class RunConfig:
         """Raise ConfigError where a setting is out of range."""
         for name in ("steps", "batch_size", "length", "eval_length", "eval_every"):
             _expect(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        _expect_countable("steps", self.steps)
         fraction = self.validation_fraction
         _expect(0.0 < fraction < 1.0, "validation_fraction", "within (0, 1)", fraction)
         _expect(0 <= self.seed < 2**32, "seed", "within 0..2^32-1", self.seed)
@@ -279,11 +282,17 @@ def _from_plain(kind: Any, value: Any, name: str) -> Any:
         _expect(len(kinds) == len(value), name, f"{len(kinds)} numbers", short(value))
         return tuple(_from_plain(k, v, name) for k, v in zip(kinds, value, strict=True))
     if kind is float:
-        _expect(type(value) in (int, float), name, "a number", short(value))
+        fits = type(value) is int and abs(value) <= sys.float_info.max
+        _expect(type(value) is float or fits, name, "a number", short(value))
         return float(value)
     assert kind is int
     _expect(type(value) is int, name, "an integer", short(value))
     return value
+
+
+def _expect_countable(name: str, steps: int) -> None:
+    # Rates and times are reckoned with floats, which have an end.
+    _expect(steps < 2**63, name, "below 2^63", short(steps))
 
 
 def _expect(holds: bool, name: str, expected: str, given: object) -> None:

@@ -41,9 +41,6 @@ AS_GOOD = {
     "('files',) = []",
     "without ('files', 0)",
     "('data_digest',) = '\\x00'",
-    "('history', 'losses', 0) = -1",
-    "('history', 'evaluations') = []",
-    "without ('history', 'evaluations', 0)",
 }
 
 
