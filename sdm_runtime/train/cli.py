@@ -11,6 +11,7 @@ import torch
 import typer
 from rich.console import Console
 
+from sdm_runtime.environment import switch
 from sdm_runtime.errors import CudaError
 from sdm_runtime.train import options as opt
 from sdm_runtime.train.checkpoint import CheckpointError
@@ -19,6 +20,7 @@ from sdm_runtime.train.data import DataError
 from sdm_runtime.train.distributed import ElsewhereError, World, joined
 from sdm_runtime.train.free_memory import is_out_of_memory
 from sdm_runtime.train.interrupts import Stopped, stop_on_signal
+from sdm_runtime.train.launch import is_first, is_one_of_several
 from sdm_runtime.train.loop import TrainingError
 from sdm_runtime.train.output import Output, open_standard_streams, settle, tell
 from sdm_runtime.train.run_recall import MEMORY, run_recall
@@ -115,6 +117,10 @@ def train(
     expect_own_settings(task, changes)
     if resume and fresh:
         raise ConfigError("fresh: expected without --resume, got both")
+    try:
+        switch("SDM_CHECK_INDICES")  # each step reads it, when much work has been done
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     if threads is not None:
         torch.set_num_threads(threads)
     with joined(device) as world, stop_on_signal(several=world.size > 1) as stop:
@@ -179,7 +185,7 @@ def main() -> None:
     open_standard_streams()
     status = _run_to_status()
     settle()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if is_one_of_several():
         # gloo's threads drop the tensors of the last reduction when they come to it, and need the
         # interpreter for that: one that is being taken down would abort the process.
         os._exit(status)
@@ -192,7 +198,7 @@ def _run_to_status() -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except Stopped as stop:
-        if int(os.environ.get("RANK", "0")) == 0:  # all processes stop, one says so
+        if is_first():  # all processes stop, one says so
             tell(f"sdm-train: {stop}")
         return 130
     except ElsewhereError:

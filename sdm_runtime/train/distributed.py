@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sdm_runtime.train.config import ConfigError
+from sdm_runtime.train.launch import read_launch
 
 
 class ElsewhereError(RuntimeError):
@@ -100,18 +101,26 @@ def joined(device: str) -> Iterator[World]:
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        ConfigError: a GPU is asked for that torch does not see.
+        ConfigError: a GPU is asked for that torch does not see, the environment describes no
+            launch, or the processes do not find each other.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    chosen = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    launch = read_launch()
+    chosen = choose_device(device, launch.local_rank)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    if size == 1:
+    if launch.size == 1:
         yield World(rank=0, size=1, device=chosen)
         return
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     try:
-        yield World(rank=dist.get_rank(), size=size, device=chosen)
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    except dist.DistError as error:
+        where = f"{os.environ['MASTER_ADDR']}, port {os.environ['MASTER_PORT']}"
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"MASTER_ADDR: expected to meet {launch.size} processes at {where}, got {reason}"
+        ) from error
+    try:
+        yield World(rank=dist.get_rank(), size=launch.size, device=chosen)
     finally:
         dist.destroy_process_group()
 
