@@ -1,6 +1,6 @@
 """``python -m sdm_runtime.inspect`` is ``sdm-plan``."""
 
-from sdm_runtime.inspect.cli import main
+from sdm_runtime.commands import plan
 
 if __name__ == "__main__":
-    main()
+    plan()

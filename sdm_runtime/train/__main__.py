@@ -1,5 +1,5 @@
 """``python -m sdm_runtime.train``: the same as ``sdm-train``, and what torchrun starts."""
 
-from sdm_runtime.train.cli import main
+from sdm_runtime.commands import train
 
-main()
+train()
