@@ -1,4 +1,4 @@
-"""Checkpoints: a resumed run continues bit for bit."""
+"""Checkpoints: on as many threads a resumed run continues bit for bit."""
 
 from __future__ import annotations
 

@@ -42,14 +42,17 @@ Out = Annotated[
     Path | None,
     typer.Option(help="Folder of the run's files", show_default="runs/TASK"),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out, bit for bit")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue the run in --out; bit for bit with as many --threads"),
+]
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Start over where --out holds an unfinished run")
 ]
 CheckpointEvery = Annotated[int, typer.Option(min=1, help="Steps between checkpoints")]
 StopAfter = Annotated[
     int | None,
-    typer.Option(min=1, help="Stop and checkpoint when this many steps are done"),
+    typer.Option(min=1, help="Stop with a checkpoint, status 130, when this many steps are done"),
 ]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N")]
 Threads = Annotated[
@@ -66,7 +69,7 @@ Capture = Annotated[
 
 Steps = Annotated[
     int | None,
-    _setting("steps", "Optimizer steps; more of them, with --resume, extend a finished run"),
+    _setting("steps", "Optimizer steps in all; more of them, with --resume, extend a finished run"),
 ]
 BatchSize = Annotated[
     int | None, _setting("batch_size", "Sequences per step, all processes together", "--batch-size")

@@ -19,6 +19,7 @@ from sdm_runtime.train.report import (
     write_json,
 )
 from sdm_runtime.train.session import (
+    CHECKPOINTS,
     Session,
     agree_on_room,
     alone,
@@ -30,7 +31,7 @@ from sdm_runtime.train.session import (
     unfinished,
 )
 
-MEMORY, CONTROL = "with_memory", "without_memory"
+MEMORY, CONTROL = CHECKPOINTS["recall"], "without_memory"
 _FILES = (f"{MEMORY}.pt", f"{CONTROL}.pt", "report.json", "report.png", *CHAIN_FILES)
 
 

@@ -28,10 +28,18 @@ from sdm_runtime.train.report import (
     save_last_chain,
     write_json,
 )
-from sdm_runtime.train.session import Session, agree_on_room, alone, claim, new_trainer, train_model
+from sdm_runtime.train.session import (
+    CHECKPOINTS,
+    Session,
+    agree_on_room,
+    alone,
+    claim,
+    new_trainer,
+    train_model,
+)
 from sdm_runtime.train.text import TextTask
 
-CHECKPOINT = "checkpoint"
+CHECKPOINT = CHECKPOINTS["text"]
 # Bits per byte of random bytes vary by about 2.5 / sqrt(n): at 1000 by 0.08.
 _FEW_BYTES = 1000
 _FILES = ("checkpoint.pt", "report.json", "report.png", *CHAIN_FILES)

@@ -14,7 +14,13 @@ import torch
 from torch import nn
 
 from sdm_runtime.dispatch import keep_last_chain
-from sdm_runtime.train.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint
+from sdm_runtime.train.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    restore,
+    save_checkpoint,
+)
 from sdm_runtime.train.config import ConfigError, RunConfig, differences
 from sdm_runtime.train.distributed import World
 from sdm_runtime.train.interrupts import Stopped, StopRequest
@@ -25,6 +31,9 @@ from sdm_runtime.whole_files import partial_name
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+CHECKPOINTS = {"text": "checkpoint", "recall": "with_memory"}
+"""The checkpoint of each task, without its ending; the recall task has another after it."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,7 @@ def find_checkpoint(session: Session, name: str) -> Checkpoint | None:
     """
     path = session.out / f"{name}.pt"
     if session.resume:
+        _expect_checkpoint(path)
         return load_checkpoint(path)
     if session.fresh or not path.exists():
         return None
@@ -105,6 +115,21 @@ def find_checkpoint(session: Session, name: str) -> Checkpoint | None:
     if found.finished:
         return None
     raise ConfigError(unfinished(session, f"at step {found.step} of {found.config.steps}"))
+
+
+def _expect_checkpoint(path: Path) -> None:
+    """Raise CheckpointError where there is none; it names the other task's, if that is there."""
+    if path.exists():
+        return
+    for task, name in CHECKPOINTS.items():
+        # Without --out the tasks have folders of their own, beside each other.
+        for folder in dict.fromkeys((path.parent, path.parent.with_name(task))):
+            other = folder / f"{name}.pt"
+            if name != path.stem and other.is_file():
+                raise CheckpointError(
+                    f"{path}: no such checkpoint, but there is {other}, of --task {task}"
+                )
+    raise CheckpointError(f"{path}: no such checkpoint")
 
 
 def unfinished(session: Session, where: str) -> str:
@@ -277,9 +302,9 @@ def _in_the_way(path: Path, kind: str) -> str:
 
 
 def _warn_of_threads(session: Session, checkpoint: Checkpoint) -> None:
-    threads = torch.get_num_threads()
-    if session.world.device.type == "cpu" and threads != checkpoint.threads:
+    threads, before = torch.get_num_threads(), checkpoint.threads
+    if session.world.device.type == "cpu" and threads != before:
         session.say(
-            f"note: the run was on {checkpoint.threads} threads and continues on {threads}: "
+            f"note: the run was on {before} thread{'s' * (before > 1)} and continues on {threads}: "
             "torch's sums may differ in the last bit"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import os
 import threading
@@ -20,6 +21,7 @@ from sdm_runtime.train.checkpoint import (
     save_checkpoint,
 )
 from sdm_runtime.train.progress import SilentProgress
+from sdm_runtime.train.session import _warn_of_threads
 
 from .commands import SIZES, TEXT_SIZES
 
@@ -237,6 +239,33 @@ def test_a_checkpoint_of_the_other_task(sdm_train, text_files: list[Path]) -> No
     done = sdm_train("--task", "recall", "--resume", "--device", "cpu")
     assert done.status == 2
     assert "runs/recall/with_memory.pt: a run of text, not recall" in done.err
+
+
+def test_resume_names_the_other_tasks_checkpoint(sdm_train, text_files: list[Path]) -> None:
+    recall = ["--task", "recall", "--resume", "--device", "cpu"]
+    assert sdm_train(*TEXT_SIZES, *text_files, "--stop-after", 1).status == 130
+    done = sdm_train(*recall)
+    assert (done.status, done.err) == (
+        2,
+        "sdm-train: error: runs/recall/with_memory.pt: no such checkpoint, but there is "
+        "runs/text/checkpoint.pt, of --task text\n",
+    )
+    Path("runs/text").rename("one")
+    Path("one/checkpoint.pt").rename("one/with_memory.pt")
+    done = sdm_train("--resume", "--out", "one")
+    assert "one/checkpoint.pt: no such checkpoint, but there is one/with_memory.pt" in done.err
+    assert sdm_train(*recall).err.endswith("runs/recall/with_memory.pt: no such checkpoint\n")
+
+
+def test_threads_are_counted_in_english(
+    path: Path, new_small_trainer, session, monkeypatch
+) -> None:
+    said: list[str] = []
+    session.console.print = lambda text, **_: said.append(text.partition(" and continues")[0])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    for threads in (1, 2, 3):
+        _warn_of_threads(session, dataclasses.replace(load_checkpoint(path), threads=threads))
+    assert said == ["note: the run was on 1 thread", "note: the run was on 2 threads"]
 
 
 def test_the_control_is_of_the_same_run(sdm_train) -> None:
