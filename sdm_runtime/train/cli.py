@@ -141,7 +141,8 @@ def train(
 
 
 def _run(session: Session, task: TaskName, changes: dict[str, Any], files: list[Path]) -> None:
-    checkpoint = find_checkpoint(session, MEMORY if task == "recall" else CHECKPOINT)
+    name = MEMORY if task == "recall" else CHECKPOINT
+    checkpoint = find_checkpoint(session, name, last=task == "text")
     start = DEFAULTS[task] if checkpoint is None else checkpoint.config
     if start.task != task:
         raise CheckpointError(

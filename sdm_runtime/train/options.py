@@ -46,9 +46,7 @@ Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue the run in --out; bit for bit with as many --threads"),
 ]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Start over where --out holds an unfinished run")
-]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over where --out holds a run")]
 CheckpointEvery = Annotated[int, typer.Option(min=1, help="Steps between checkpoints")]
 StopAfter = Annotated[
     int | None,

@@ -23,12 +23,12 @@ from sdm_runtime.train.session import (
     Session,
     agree_on_room,
     alone,
+    already_there,
     claim,
     expect_config,
     find_checkpoint,
     new_trainer,
     train_model,
-    unfinished,
 )
 
 MEMORY, CONTROL = CHECKPOINTS["recall"], "without_memory"
@@ -77,7 +77,7 @@ def _find_control(session: Session, control: RunConfig) -> Checkpoint | None:
             expect_config(found, control)
         return found
     if memory.exists() and not (session.resume or session.fresh):
-        raise ConfigError(unfinished(session, "between its two models"))
+        raise ConfigError(already_there(session, "between its two models"))
     return None
 
 

@@ -45,7 +45,7 @@ class Session:
         console: where to print.
         world: this process among those of the run.
         resume: continue the run in ``out``.
-        fresh: start over even though ``out`` holds an unfinished run.
+        fresh: start over even though ``out`` holds a run.
         checkpoint_every: steps between checkpoints.
         stop_after: stop when this many steps are done (for running in parts).
         capture: replay the training step as a CUDA graph.
@@ -98,11 +98,16 @@ def expect_config(checkpoint: Checkpoint, given: RunConfig) -> None:
         )
 
 
-def find_checkpoint(session: Session, name: str) -> Checkpoint | None:
+def find_checkpoint(session: Session, name: str, *, last: bool = True) -> Checkpoint | None:
     """Return the checkpoint to continue from, or None to start at step 0.
 
+    Args:
+        session: whose folder it is.
+        name: of the checkpoint file, without its ending.
+        last: the run ends with this model; otherwise a finished one leaves the word to the next.
+
     Raises:
-        ConfigError: there is an unfinished run and it was not said what to do with it.
+        ConfigError: there is a run and it was not said what to do with it.
         CheckpointError: ``resume`` without a readable checkpoint.
     """
     path = session.out / f"{name}.pt"
@@ -112,9 +117,9 @@ def find_checkpoint(session: Session, name: str) -> Checkpoint | None:
     if session.fresh or not path.exists():
         return None
     found = load_checkpoint(path)
-    if found.finished:
+    if found.finished and not last:
         return None
-    raise ConfigError(unfinished(session, f"at step {found.step} of {found.config.steps}"))
+    raise ConfigError(already_there(session, f"at step {found.step} of {found.config.steps}"))
 
 
 def _expect_checkpoint(path: Path) -> None:
@@ -132,8 +137,8 @@ def _expect_checkpoint(path: Path) -> None:
     raise CheckpointError(f"{path}: no such checkpoint")
 
 
-def unfinished(session: Session, where: str) -> str:
-    """Return what is said of an unfinished run that would be overwritten."""
+def already_there(session: Session, where: str) -> str:
+    """Return what is said of a run, finished or not, that would be overwritten."""
     return (
         f"{session.out} holds a run {where}: continue it with --resume, start over with --fresh, "
         "or give another --out"

@@ -97,7 +97,9 @@ def test_session_stops_and_goes_on(new_small_trainer, session) -> None:
     train_model(session, "c", again, found, [], "")
     assert again.history.losses == whole.history.losses
     assert load_checkpoint(session.out / "c.pt").finished
-    assert find_checkpoint(session, "c") is None
+    assert find_checkpoint(session, "c", last=False) is None
+    with pytest.raises(ConfigError, match=r"step 6 of 6: continue it with --resume, start over"):
+        find_checkpoint(session, "c")
 
 
 def test_other_config_is_refused(new_small_trainer, session, tmp_path: Path) -> None:

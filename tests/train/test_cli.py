@@ -114,7 +114,15 @@ def test_signal_stops_after_the_step(sdm_train, text_files: list[Path], monkeypa
 def test_fresh_starts_over(sdm_train, text_files: list[Path]) -> None:
     assert sdm_train(*TEXT_SIZES, *text_files).status == 0
     first = losses(Path("runs/text"))
-    assert sdm_train(*TEXT_SIZES, *text_files, "--stop-after", 2, "--seed", 1).status == 130
+    undecided = sdm_train(*TEXT_SIZES, *text_files, "--seed", 1)
+    assert (undecided.status, undecided.err) == (
+        2,
+        "sdm-train: error: runs/text holds a run at step 4 of 4: continue it with --resume, "
+        "start over with --fresh, or give another --out\n",
+    )
+    assert losses(Path("runs/text")) == first
+    other = ["--fresh", "--stop-after", 2, "--seed", 1]
+    assert sdm_train(*TEXT_SIZES, *text_files, *other).status == 130
     assert not Path("runs/text/report.json").exists()
     assert sdm_train(*TEXT_SIZES, *text_files, "--fresh").status == 0
     assert losses(Path("runs/text")) == first
@@ -198,6 +206,9 @@ def test_recall_trains_both_models(sdm_train) -> None:
     assert "stopped at step 2 of 4" in stopped.err
     done = sdm_train("--task", "recall", "--resume", "--device", "cpu")
     assert done.status == 0, done.err
+    again = sdm_train(*words)
+    assert again.status == 2
+    assert "runs/recall holds a run at step 4 of 4: continue it with --resume" in again.err
     assert "bits/symbol" in done.out
     report = json.loads(Path("runs/recall/report.json").read_text())
     assert set(report["accuracy"]) == {"with_memory", "without_memory"}
