@@ -2,63 +2,43 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import threading
 
 import pytest
-import torch
+from child_process import answer_of_child, torch_threads
 from op_cases import Case, make_inputs, run
 
 CASE = Case(P=4, T=64, S=100, W=8, hd=64)
-_TIMEOUT = 60  # seconds until a child counts as hung
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 
-def _outcome(one_thread, pipe):
-    try:
-        if one_thread:
-            torch.set_num_threads(1)
-        pipe.send(float(run(CASE).readings.double().sum()))
-    except RuntimeError as error:
-        pipe.send(str(error))
-
-
-def _in_child(start, one_thread=False):
-    """What a child says that was started so; "hangs" where it says nothing."""
-    mine, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context(start).Process(target=_outcome, args=(one_thread, theirs))
-    child.start()
-    said = mine.recv() if mine.poll(_TIMEOUT) else "hangs"
-    child.kill()
-    child.join()
-    return said
+def _sum():
+    return float(run(CASE).readings.double().sum())
 
 
 @pytest.fixture
 def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(2):
+        yield
 
 
 def test_after_threads(two_threads):
-    wanted = pytest.approx(float(run(CASE).readings.double().sum()), rel=1e-5)
-    said = _in_child("fork")
+    wanted = pytest.approx(_sum(), rel=1e-5)
+    said = answer_of_child(_sum, "fork")
     assert "[sdm_write_read]" in said
     assert "torch.set_num_threads(1)" in said
     assert '"spawn"' in said
     # What the message advises.
-    assert _in_child("fork", one_thread=True) == wanted
+    assert answer_of_child(_sum, "fork", one_thread=True) == wanted
     assert run(CASE).readings.isfinite().all()  # the parent goes on
 
 
 @pytest.mark.slow
 def test_a_spawned_child_is_its_own(two_threads):
-    wanted = pytest.approx(float(run(CASE).readings.double().sum()), rel=1e-5)
-    assert _in_child("spawn") == wanted
+    wanted = pytest.approx(_sum(), rel=1e-5)
+    assert answer_of_child(_sum, "spawn") == wanted
 
 
 def test_a_thread_without_a_team_loses_none(two_threads):
@@ -70,7 +50,7 @@ def test_a_thread_without_a_team_loses_none(two_threads):
     def fork():
         with pytest.raises(ValueError, match="v: expected"):
             run(CASE, wrong)
-        said.append(_in_child("fork"))
+        said.append(answer_of_child(_sum, "fork"))
 
     thread = threading.Thread(target=fork)
     thread.start()

@@ -1,16 +1,15 @@
 """Host chains and kernels in a child that is forked after its parent used threads."""
 
-import multiprocessing
 import os
 
 import pytest
 import torch
+from child_process import answer_of_child, torch_threads
 
 from sdm_runtime import StepChain, kernels
 
 P, C, HD, STEPS = 4, 64, 64, 4
 N = P * STEPS
-_TIMEOUT = 60  # seconds until a child counts as hung
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
@@ -35,34 +34,20 @@ RUNS = {
 }
 
 
-def _outcome(run, tensors, one_thread, pipe):
-    try:
-        if one_thread:
-            torch.set_num_threads(1)
-        run(tensors)
-        pipe.send(tensors["d_u"][0, 0, 0].item())
-    except RuntimeError as error:
-        pipe.send(str(error))
-
-
 def _in_child(run, one_thread=False):
-    """What a forked child says; "hangs" where it says nothing."""
-    mine, theirs = multiprocessing.Pipe()
-    arguments = (run, _gemm(), one_thread, theirs)  # torch would hang where it makes them
-    child = multiprocessing.get_context("fork").Process(target=_outcome, args=arguments)
-    child.start()
-    said = mine.recv() if mine.poll(_TIMEOUT) else "hangs"
-    child.kill()
-    child.join()
-    return said
+    tensors = _gemm()  # here: torch would hang where the child makes them
+
+    def first_of_d_u():
+        run(tensors)
+        return tensors["d_u"][0, 0, 0].item()
+
+    return answer_of_child(first_of_d_u, one_thread=one_thread)
 
 
 @pytest.fixture
 def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(2):
+        yield
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
