@@ -1,5 +1,5 @@
-# Device code: csrc/kernels/<kernel>/inst/<entry>.cu -> <entry>.fatbin, each scanned and hashed, and
-# a table of them all for the extension (csrc/plancap/device_table.h). No GPU is needed.
+# Device code: csrc/kernels/<room>/<kernel>/inst/<entry>.cu -> <entry>.fatbin, each scanned and hashed, and
+# a table of them all for the extension (csrc/plancap/run/device_table.h). No GPU is needed.
 
 set(SDM_CUDA_ARCHS "80;90a" CACHE STRING "Compute capabilities to compile machine code for")
 set(SDM_CUDA_PTX "80;90" CACHE STRING "Compute capabilities to keep PTX of, for newer GPUs")
@@ -52,12 +52,12 @@ function(sdm_add_device_code target folder)
   sdm_check_archs(SDM_CUDA_PTX)
   set(work ${CMAKE_CURRENT_BINARY_DIR}/device)
   set(compile ${CMAKE_CURRENT_SOURCE_DIR}/tools/compile_device_code.py)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/csrc/kernels/*/inst/*.cu)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/csrc/kernels/*/*/inst/*.cu)
   set(images)
   set(lines)
   foreach(source IN LISTS sources)
     get_filename_component(entry ${source} NAME_WE)
-    string(REGEX REPLACE ".*/kernels/([^/]*)/inst/.*" "\\1" kernel ${source})
+    string(REGEX REPLACE ".*/([^/]*)/inst/[^/]*" "\\1" kernel ${source})
     sdm_gencode(${kernel} flags virtual)
     if(NOT flags)
       list(APPEND left_out ${kernel})

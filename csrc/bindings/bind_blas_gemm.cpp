@@ -1,6 +1,6 @@
 #include "bindings/bindings.h"
-#include "kernels/blas_gemm/blas_gemm.h"
-#include "plancap/loaded_library.h"
+#include "kernels/step/blas_gemm/blas_gemm.h"
+#include "plancap/base/loaded_library.h"
 
 namespace py = pybind11;
 

@@ -2,7 +2,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/tensor_reader.h"
-#include "plancap/error.h"
+#include "plancap/base/error.h"
 
 namespace py = pybind11;
 

@@ -1,10 +1,10 @@
 // The kernels that work on all chunks of a call at once, before and after the step chain.
 #include "bindings/bindings.h"
 #include "bindings/tensor_reader.h"
-#include "kernels/chunk_gradients/chunk_gradients.h"
-#include "kernels/chunk_prepare/chunk_prepare.h"
-#include "kernels/pair_matrices/pair_matrices.h"
-#include "kernels/token_gradients/token_gradients.h"
+#include "kernels/chunk/chunk_gradients/chunk_gradients.h"
+#include "kernels/chunk/chunk_prepare/chunk_prepare.h"
+#include "kernels/chunk/pair_matrices/pair_matrices.h"
+#include "kernels/chunk/token_gradients/token_gradients.h"
 
 namespace py = pybind11;
 

@@ -1,10 +1,10 @@
 // Hooks for tests, in the submodule _core.cuda_testing. Nothing in the package calls them.
 #include "bindings/bindings.h"
-#include "plancap/sha256.h"
+#include "plancap/base/sha256.h"
 #ifdef SDM_WITH_CUDA
 #include "plancap/cuda/device_code.h"
-#include "plancap/device_table.h"
-#include "plancap/registry.h"
+#include "plancap/format/registry.h"
+#include "plancap/run/device_table.h"
 #endif
 
 namespace py = pybind11;

@@ -1,5 +1,5 @@
 #include "bindings/bindings.h"
-#include "plancap/error.h"
+#include "plancap/base/error.h"
 
 namespace py = pybind11;
 

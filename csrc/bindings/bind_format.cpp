@@ -2,7 +2,7 @@
 #include <cstddef>
 
 #include "bindings/bindings.h"
-#include "plancap/plan_format.h"
+#include "plancap/format/plan_format.h"
 
 namespace py = pybind11;
 

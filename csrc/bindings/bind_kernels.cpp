@@ -1,14 +1,14 @@
 // Every launcher twice: launch it now, or record it as a plan. Both take the same operands, so both
 // go through the same checks.
 #include "bindings/bindings.h"
-#include "kernels/fx_read/fx_read.h"
-#include "kernels/fx_write/fx_write.h"
-#include "kernels/gx_gds/gx_gds.h"
-#include "kernels/gx_gemm/gx_gemm.h"
-#include "kernels/gx_gwr/gx_gwr.h"
-#include "kernels/gx_pa2/gx_pa2.h"
-#include "kernels/plane_reduce/plane_reduce.h"
-#include "kernels/quantize_rows/quantize_rows.h"
+#include "kernels/rows/plane_reduce/plane_reduce.h"
+#include "kernels/rows/quantize_rows/quantize_rows.h"
+#include "kernels/step/fx_read/fx_read.h"
+#include "kernels/step/fx_write/fx_write.h"
+#include "kernels/step/gx_gds/gx_gds.h"
+#include "kernels/step/gx_gemm/gx_gemm.h"
+#include "kernels/step/gx_gwr/gx_gwr.h"
+#include "kernels/step/gx_pa2/gx_pa2.h"
 
 namespace py = pybind11;
 

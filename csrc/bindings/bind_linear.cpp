@@ -1,6 +1,6 @@
 // bf16_linear: launch it now, record it as a plan, and what its tactic table holds.
 #include "bindings/bindings.h"
-#include "kernels/bf16_linear/bf16_linear.h"
+#include "kernels/linear/bf16_linear/bf16_linear.h"
 
 namespace py = pybind11;
 

@@ -1,6 +1,6 @@
 #include "bindings/bindings.h"
-#include "plancap/error.h"
-#include "plancap/registry.h"
+#include "plancap/base/error.h"
+#include "plancap/format/registry.h"
 
 namespace py = pybind11;
 

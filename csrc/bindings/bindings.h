@@ -3,7 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "plancap/backends.h"
+#include "plancap/run/backends.h"
 
 namespace sdm::bindings {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "plancap/tensor_ref.h"
+#include "plancap/capture/tensor_ref.h"
 
 namespace sdm::bindings {
 

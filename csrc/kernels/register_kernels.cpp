@@ -1,15 +1,15 @@
 #include "kernels/register_kernels.h"
 
-#include "kernels/bf16_linear/bf16_linear.h"
-#include "kernels/blas_gemm/blas_gemm.h"
-#include "kernels/fx_read/fx_read.h"
-#include "kernels/fx_write/fx_write.h"
-#include "kernels/gx_gds/gx_gds.h"
-#include "kernels/gx_gemm/gx_gemm.h"
-#include "kernels/gx_gwr/gx_gwr.h"
-#include "kernels/gx_pa2/gx_pa2.h"
-#include "kernels/plane_reduce/plane_reduce.h"
-#include "plancap/registry.h"
+#include "kernels/linear/bf16_linear/bf16_linear.h"
+#include "kernels/rows/plane_reduce/plane_reduce.h"
+#include "kernels/step/blas_gemm/blas_gemm.h"
+#include "kernels/step/fx_read/fx_read.h"
+#include "kernels/step/fx_write/fx_write.h"
+#include "kernels/step/gx_gds/gx_gds.h"
+#include "kernels/step/gx_gemm/gx_gemm.h"
+#include "kernels/step/gx_gwr/gx_gwr.h"
+#include "kernels/step/gx_pa2/gx_pa2.h"
+#include "plancap/format/registry.h"
 
 namespace sdm {
 

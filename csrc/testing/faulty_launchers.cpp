@@ -1,6 +1,6 @@
 #include "testing/faulty_launchers.h"
 
-#include "kernels/common/step_launch.h"
+#include "kernels/common/launch/step_launch.h"
 #include "testing/odd_layout.h"
 
 namespace sdm::testing {

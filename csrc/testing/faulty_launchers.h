@@ -1,6 +1,6 @@
 // Launchers with the mistakes that a launcher can make.
 #pragma once
-#include "plancap/sink.h"
+#include "plancap/capture/sink.h"
 
 namespace sdm::testing {
 

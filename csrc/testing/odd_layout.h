@@ -1,7 +1,7 @@
 // A kernel whose parameter block has everything that once gave wrong offsets elsewhere: a 2-byte
 // scalar, a 12-byte struct, a byte before a pointer.
 #pragma once
-#include "plancap/sink.h"
+#include "plancap/capture/sink.h"
 
 namespace sdm::testing {
 

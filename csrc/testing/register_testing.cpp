@@ -1,6 +1,6 @@
 #include "testing/register_testing.h"
 
-#include "plancap/registry.h"
+#include "plancap/format/registry.h"
 #include "testing/odd_layout.h"
 #include "testing/walk.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "plancap/chain.h"
+#include "plancap/run/chain.h"
 
 namespace sdm::testing {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <thread>
 
-#include "kernels/common/step_launch.h"
-#include "plancap/param_view.h"
+#include "kernels/common/launch/step_launch.h"
+#include "plancap/format/param_view.h"
 
 namespace sdm::testing {
 namespace {

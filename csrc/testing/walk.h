@@ -1,6 +1,6 @@
 // A kernel that shows every kind of patch at work: its pointer walks over an operand.
 #pragma once
-#include "plancap/sink.h"
+#include "plancap/capture/sink.h"
 
 namespace sdm::testing {
 

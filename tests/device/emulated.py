@@ -75,11 +75,12 @@ def compile_library(build: Path) -> Path:
         )
     )
     csrc = ROOT / "csrc"
-    folders = [csrc / "kernels" / k for k in sorted({i.kernel for i in instances})]
+    folders = [csrc / "kernels/common/launch"]
+    folders += sorted({i.path.parent.parent for i in instances})
     emulated = [table, FOLDER / "emulation.cpp"]
     sources = [*emulated, FOLDER / "library.cpp"]
-    sources += [p for k in [csrc / "kernels/common", *folders] for p in sorted(k.glob("*.cpp"))]
-    sources += sorted((csrc / "plancap").glob("*.cpp"))
+    sources += [p for folder in folders for p in sorted(folder.glob("*.cpp"))]
+    sources += sorted(p for p in (csrc / "plancap").glob("*/*.cpp") if p.parent.name != "cuda")
 
     def compile_one(source: Path) -> Path:
         target = build / f"{source.parent.name}_{source.stem}.o"

@@ -7,7 +7,7 @@ import pytest
 
 from sdm_runtime import _core
 
-KERNELS = Path(__file__).parents[2] / "csrc" / "kernels"
+KERNELS = Path(__file__).parents[2] / "csrc" / "kernels" / "step"
 ROW = re.compile(r"^// (\w+) .*\bbefore the wait\b", re.M)
 
 

@@ -13,7 +13,7 @@ from sdm_runtime.plan_records import Record, text, word
 
 ROOT = Path(__file__).parents[2]
 GENERATOR = ROOT / "tools/gen_plan_format.py"
-HEADER = ROOT / "csrc/plancap/plan_format.h"
+HEADER = ROOT / "csrc/plancap/format/plan_format.h"
 RECORDS = {
     name: kind
     for name, kind in vars(plan_format).items()

@@ -2,10 +2,10 @@
 #pragma once
 #include <cstring>
 
-#include "kernels/gx_gds/gx_gds.cuh"
-#include "kernels/gx_gemm/gx_gemm.cuh"
-#include "kernels/gx_gwr/gx_gwr.cuh"
-#include "kernels/gx_pa2/gx_pa2.cuh"
+#include "kernels/step/gx_gds/gx_gds.cuh"
+#include "kernels/step/gx_gemm/gx_gemm.cuh"
+#include "kernels/step/gx_gwr/gx_gwr.cuh"
+#include "kernels/step/gx_pa2/gx_pa2.cuh"
 #include "step_problem.cuh"
 
 namespace tune {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/common/ordered_math.h"
-#include "kernels/gx_gds/gx_gds_params.h"
-#include "kernels/gx_gemm/gx_gemm_params.h"
-#include "kernels/gx_gwr/gx_gwr_params.h"
-#include "kernels/gx_pa2/gx_pa2_params.h"
+#include "kernels/common/math/ordered_math.h"
+#include "kernels/step/gx_gds/gx_gds_params.h"
+#include "kernels/step/gx_gemm/gx_gemm_params.h"
+#include "kernels/step/gx_gwr/gx_gwr_params.h"
+#include "kernels/step/gx_pa2/gx_pa2_params.h"
 
 namespace tune {
 

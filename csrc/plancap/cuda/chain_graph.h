@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
-#include "plancap/chain.h"
 #include "plancap/cuda/device.h"
+#include "plancap/run/chain.h"
 
 namespace sdm::plancap::cuda {
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <string>
 
+#include "plancap/base/error.h"
 #include "plancap/cuda/driver.h"
-#include "plancap/error.h"
 
 namespace sdm::plancap::cuda {
 

@@ -1,7 +1,7 @@
 // Launches at once, on a stream.
 #pragma once
+#include "plancap/capture/sink.h"
 #include "plancap/cuda/device.h"
-#include "plancap/sink.h"
 
 namespace sdm::plancap::cuda {
 

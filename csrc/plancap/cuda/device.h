@@ -3,9 +3,9 @@
 #include <array>
 #include <string>
 
+#include "plancap/capture/sink.h"
 #include "plancap/cuda/device_profile.h"
 #include "plancap/cuda/driver.h"
-#include "plancap/sink.h"
 
 namespace sdm::plancap::cuda {
 

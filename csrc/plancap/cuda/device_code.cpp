@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "plancap/device_table.h"
-#include "plancap/error.h"
+#include "plancap/base/error.h"
+#include "plancap/run/device_table.h"
 
 namespace sdm::plancap::cuda {
 namespace {

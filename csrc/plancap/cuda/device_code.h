@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plancap/sha256.h"
+#include "plancap/base/sha256.h"
 
 namespace sdm::plancap::cuda {
 

@@ -1,6 +1,6 @@
 #include "plancap/cuda/device_profile.h"
 
-#include "plancap/error.h"
+#include "plancap/base/error.h"
 
 namespace sdm::plancap::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "plancap/error.h"
+#include "plancap/base/error.h"
 
 namespace sdm::plancap::cuda {
 namespace {

@@ -2,8 +2,8 @@
 // Where the device is faster than such launches, it gets the same launches in windows
 // (launch_window.h).
 #pragma once
-#include "plancap/chain.h"
 #include "plancap/cuda/driver.h"
+#include "plancap/run/chain.h"
 
 namespace sdm::plancap::cuda {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "plancap/error.h"
+#include "plancap/base/error.h"
 
 namespace sdm::plancap::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <string>
 
-#include "plancap/error.h"
+#include "plancap/base/error.h"
 
 namespace sdm::plancap::cuda {
 namespace {

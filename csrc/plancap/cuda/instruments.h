@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "plancap/chain.h"
+#include "plancap/run/chain.h"
 
 namespace sdm::plancap::cuda {
 

@@ -1,7 +1,7 @@
 // The launches of a run, in order, each with its parameters patched.
 #pragma once
-#include "plancap/chain.h"
 #include "plancap/cuda/prepared_launch.h"
+#include "plancap/run/chain.h"
 
 namespace sdm::plancap::cuda {
 

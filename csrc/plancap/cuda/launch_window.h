@@ -8,9 +8,9 @@
 #include <mutex>
 #include <vector>
 
-#include "plancap/chain.h"
 #include "plancap/cuda/device.h"
 #include "plancap/cuda/launch_walk.h"
+#include "plancap/run/chain.h"
 
 namespace sdm::plancap::cuda {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "plancap/cuda/device.h"
 #include "plancap/cuda/device_code.h"
-#include "plancap/kernel_info.h"
+#include "plancap/format/kernel_info.h"
 
 namespace sdm::plancap::cuda {
 

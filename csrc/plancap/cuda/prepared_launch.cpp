@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plancap/error.h"
+#include "plancap/base/error.h"
 
 namespace sdm::plancap::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "plancap/cuda/module_cache.h"
-#include "plancap/plan.h"
+#include "plancap/format/plan.h"
 
 namespace sdm::plancap::cuda {
 

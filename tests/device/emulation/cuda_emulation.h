@@ -1,6 +1,6 @@
 // Enough of CUDA C++ to compile the step kernels for the CPU: every thread of a block is a fiber,
 // warp collectives and block barriers are where fibers wait for each other. Included before
-// everything else (g++ -include); kernels/common/ptx.cuh beside it takes the real one's place.
+// everything else (g++ -include); kernels/common/ptx/ptx.cuh beside it takes the real one's place.
 #pragma once
 #include <algorithm>
 #include <bit>

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/bf16_linear/bf16_linear_fill.h"
-#include "kernels/bf16_linear/bf16_linear_maps.h"
+#include "kernels/linear/bf16_linear/bf16_linear_fill.h"
+#include "kernels/linear/bf16_linear/bf16_linear_maps.h"
 
 #define CHECK_CUDA(call)                                                                     \
   do {                                                                                       \

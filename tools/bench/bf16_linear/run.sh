@@ -10,7 +10,7 @@ mkdir -p $build/debug $build/release
 bounded="-DSDM_BOUNDED_WAIT -DSDM_BOUNDED_WAIT_SECONDS=${WAIT_SECONDS:-2}"
 flags="-O3 -std=c++20 -Icsrc -DSDM_WITH_CUDA -gencode=arch=compute_90a,code=sm_90a"
 {
-  for file in csrc/kernels/bf16_linear/inst/*.cu; do
+  for file in csrc/kernels/linear/bf16_linear/inst/*.cu; do
     name=$(basename "$file" .cu)
     echo "-cubin -o $build/release/$name.cubin $file"
     echo "$bounded -cubin -o $build/debug/$name.cubin $file"
@@ -19,7 +19,7 @@ flags="-O3 -std=c++20 -Icsrc -DSDM_WITH_CUDA -gencode=arch=compute_90a,code=sm_9
     echo "-c -o $build/$name.o tools/bench/bf16_linear/$name.cu"
   done
   for name in pick maps; do
-    echo "-c -o $build/$name.o csrc/kernels/bf16_linear/bf16_linear_$name.cpp"
+    echo "-c -o $build/$name.o csrc/kernels/linear/bf16_linear/bf16_linear_$name.cpp"
   done
 } | xargs -P "$(nproc)" -I{} sh -c "nvcc $flags {}"
 nvcc $flags -o $build/main $build/{harness,check,measure,profile,main,pick,maps}.o

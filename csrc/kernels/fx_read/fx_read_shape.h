@@ -1,9 +1,0 @@
-// fx_read's block and shared memory.
-#pragma once
-#include "kernels/common/gather_shape.h"
-
-namespace sdm {
-
-inline constexpr GatherShape kReadShape{128, 8, 8 * 1024};
-
-}  // namespace sdm

@@ -1,9 +1,0 @@
-// gx_gwr's block and shared memory.
-#pragma once
-#include "kernels/common/gather_shape.h"
-
-namespace sdm {
-
-inline constexpr GatherShape kGwrShape{128, 8, 8 * 1024};
-
-}  // namespace sdm
