@@ -31,7 +31,7 @@ lint: build
 
 # The host twins and the plan runtime under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: build
-	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python tools/sanitize_host.sh $(PYTEST_ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python tools/dev/sanitize_host.sh $(PYTEST_ARGS)
 
 build: $(VENV)/.installed
 
@@ -44,7 +44,7 @@ $(VENV)/.installed: $(VENV)/.dependencies $(BUILD_INPUTS)
 # Build tools are installed here, not into pip's throw-away environment: CMake remembers where
 # they are, and a rebuild stays incremental.
 $(VENV)/.dependencies: pyproject.toml $(VENV)/.torch
-	$(BIN)/python -m pip install --quiet "$(TORCH)" cmake ninja $$($(BIN)/python tools/requirements.py)
+	$(BIN)/python -m pip install --quiet "$(TORCH)" cmake ninja $$($(BIN)/python tools/dev/requirements.py)
 	@touch $@
 
 $(VENV)/.torch: FORCE | $(BIN)/python

@@ -51,7 +51,7 @@ function(sdm_add_device_code target folder)
   sdm_check_archs(SDM_CUDA_ARCHS)
   sdm_check_archs(SDM_CUDA_PTX)
   set(work ${CMAKE_CURRENT_BINARY_DIR}/device)
-  set(compile ${CMAKE_CURRENT_SOURCE_DIR}/tools/compile_device_code.py)
+  set(compile ${CMAKE_CURRENT_SOURCE_DIR}/tools/dev/compile_device_code.py)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/csrc/kernels/*/*/inst/*.cu)
   set(images)
   set(lines)
@@ -96,12 +96,12 @@ function(sdm_add_device_code target folder)
   endforeach()
 
   file(GENERATE OUTPUT ${work}/images.txt CONTENT "${lines}")
-  set(tools ${CMAKE_CURRENT_SOURCE_DIR}/tools)
+  set(tools ${CMAKE_CURRENT_SOURCE_DIR}/tools/dev)
   add_custom_command(
     OUTPUT ${work}/device_table.cpp ${folder}/device_images.json
-    COMMAND ${Python_EXECUTABLE} ${tools}/gen_device_table.py --nvcc ${CUDAToolkit_VERSION}
+    COMMAND ${Python_EXECUTABLE} ${tools}/device_table.py --nvcc ${CUDAToolkit_VERSION}
             --json ${folder}/device_images.json --cpp ${work}/device_table.cpp ${work}/images.txt
-    DEPENDS ${images} ${work}/images.txt ${tools}/gen_device_table.py ${tools}/scan_device_code.py
+    DEPENDS ${images} ${work}/images.txt ${tools}/device_table.py ${tools}/scan_device_code.py
     COMMENT "Scanning and hashing device code"
     VERBATIM)
   target_sources(${target} PRIVATE ${work}/device_table.cpp)

@@ -19,41 +19,41 @@ if TYPE_CHECKING:  # what a type checker sees of the names below
     from sdm_runtime import linear as linear
     from sdm_runtime import qualify as qualify
     from sdm_runtime import train as train
-    from sdm_runtime.blas_step import BlasGemmStep as BlasGemmStep
-    from sdm_runtime.chain import StepChain as StepChain
     from sdm_runtime.dispatch import last_dispatch as last_dispatch
     from sdm_runtime.errors import CudaError as CudaError
     from sdm_runtime.errors import PlanError as PlanError
-    from sdm_runtime.graphed_chain import GraphedChain as GraphedChain
     from sdm_runtime.layer import MemoryCache as MemoryCache
     from sdm_runtime.layer import SparseDeltaMemory as SparseDeltaMemory
     from sdm_runtime.layer import SparseDeltaMemoryArgs as SparseDeltaMemoryArgs
     from sdm_runtime.layer import split_weight_decay as split_weight_decay
     from sdm_runtime.linear import bf16_linear as bf16_linear
+    from sdm_runtime.machine.backends import backends as backends
     from sdm_runtime.memory_error import CudaOutOfMemoryError as CudaOutOfMemoryError
     from sdm_runtime.ops import sdm_write_read as sdm_write_read
-    from sdm_runtime.ops.bound_chains import release_memory as release_memory
-    from sdm_runtime.plans import Plan as Plan
-    from sdm_runtime.runtime import backends as backends
+    from sdm_runtime.ops.routes.bound_chains import release_memory as release_memory
+    from sdm_runtime.plan.blas_step import BlasGemmStep as BlasGemmStep
+    from sdm_runtime.plan.chain import StepChain as StepChain
+    from sdm_runtime.plan.graphed_chain import GraphedChain as GraphedChain
+    from sdm_runtime.plan.plan import Plan as Plan
 
     __version__: str
     _core: Any  # the extension, which has no types
 
 _EXPORTS = {
-    "BlasGemmStep": "blas_step",
+    "BlasGemmStep": "plan.blas_step",
     "CudaError": "errors",
     "CudaOutOfMemoryError": "memory_error",
-    "GraphedChain": "graphed_chain",
+    "GraphedChain": "plan.graphed_chain",
     "MemoryCache": "layer",
-    "Plan": "plans",
+    "Plan": "plan.plan",
     "PlanError": "errors",
     "SparseDeltaMemory": "layer",
     "SparseDeltaMemoryArgs": "layer",
-    "StepChain": "chain",
-    "backends": "runtime",
+    "StepChain": "plan.chain",
+    "backends": "machine.backends",
     "bf16_linear": "linear",
     "last_dispatch": "dispatch",
-    "release_memory": "ops.bound_chains",
+    "release_memory": "ops.routes.bound_chains",
     "sdm_write_read": "ops",
     "split_weight_decay": "layer",
 }

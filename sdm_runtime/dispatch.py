@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sdm_runtime.chain import StepChain
+    from sdm_runtime.plan.chain import StepChain
 
 _lock = threading.Lock()
 

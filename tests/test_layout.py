@@ -119,30 +119,30 @@ def test_file_lengths(sources: dict[str, str]) -> None:
     ]
 
 
-GENERATORS = [p for p in sorted(ROOT.glob("tools/gen_*.py")) if '"--check"' in p.read_text()]
+GENERATORS = [p for p in sorted(ROOT.glob("tools/gen/*.py")) if '"--check"' in p.read_text()]
 
 
 def outdated(generator: Path) -> str:
     """Return what a generator says against its files; nothing when they are current."""
     words = [sys.executable, generator, "--check"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=generator.parents[1])
+    done = subprocess.run(words, capture_output=True, text=True, cwd=generator.parents[2])
     return "" if done.returncode == 0 else done.stdout + done.stderr + "outdated"
 
 
 def test_generated_files_are_current() -> None:
-    assert "gen_plan_format.py" in [path.name for path in GENERATORS]
+    assert "plan_format.py" in [path.name for path in GENERATORS]
     assert [outdated(generator) for generator in GENERATORS] == [""] * len(GENERATORS)
 
 
 def test_an_outdated_file_is_found(tmp_path: Path) -> None:
-    for folder, kinds in (("tools", "gen_*.py"), ("csrc", "**/*.h"), ("sdm_runtime", "*.py")):
+    for folder, kinds in (("tools", "gen/*.py"), ("csrc", "**/*.h"), ("sdm_runtime", "plan/*.py")):
         for path in ROOT.joinpath(folder).glob(kinds):
             copy = tmp_path / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-    generator = tmp_path / "tools/gen_plan_format.py"
+    generator = tmp_path / "tools/gen/plan_format.py"
     assert outdated(generator) == ""
-    mirror = tmp_path / "sdm_runtime/plan_format.py"
+    mirror = tmp_path / "sdm_runtime/plan/format.py"
     mirror.write_text(mirror.read_text().replace("0", "1", 1))
     assert outdated(generator)
 

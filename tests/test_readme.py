@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sdm_runtime.train.cli import app
+from sdm_runtime.train.run.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -10,25 +10,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what a type checker sees of the names below
-    from sdm_runtime.inspect.files import decode as decode
-    from sdm_runtime.inspect.files import load as load
-    from sdm_runtime.inspect.live import bindings as bindings
-    from sdm_runtime.inspect.live import graph as graph
-    from sdm_runtime.inspect.live import trace as trace
-    from sdm_runtime.inspect.model import ChainModel as ChainModel
-    from sdm_runtime.inspect.model import FileError as FileError
+    from sdm_runtime.inspect.captured.live import bindings as bindings
+    from sdm_runtime.inspect.captured.live import graph as graph
+    from sdm_runtime.inspect.captured.live import trace as trace
+    from sdm_runtime.inspect.reading.files import decode as decode
+    from sdm_runtime.inspect.reading.files import load as load
+    from sdm_runtime.inspect.reading.model import ChainModel as ChainModel
+    from sdm_runtime.inspect.reading.model import FileError as FileError
+    from sdm_runtime.inspect.reading.timeline import load_trace as load_trace
     from sdm_runtime.inspect.report import write_report as write_report
-    from sdm_runtime.inspect.timeline import load_trace as load_trace
 
 _EXPORTS = {
-    "ChainModel": "model",
-    "FileError": "model",
-    "bindings": "live",
-    "decode": "files",
-    "graph": "live",
-    "load": "files",
-    "load_trace": "timeline",
-    "trace": "live",
+    "ChainModel": "reading.model",
+    "FileError": "reading.model",
+    "bindings": "captured.live",
+    "decode": "reading.files",
+    "graph": "captured.live",
+    "load": "reading.files",
+    "load_trace": "reading.timeline",
+    "trace": "captured.live",
     "write_report": "report",
 }
 

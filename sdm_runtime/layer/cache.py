@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.layer.loan import Loan, may_run_again
-from sdm_runtime.untraced import untraced
+from sdm_runtime.tensor.untraced import untraced
 
 _ADVANCED = (
     "it was handed to a later call, which advanced its bank in place: hand a clone() to one of two "

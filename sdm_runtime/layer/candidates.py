@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sdm_runtime.tensors import capturing
-from sdm_runtime.untraced import untraced
+from sdm_runtime.tensor.refs import capturing
+from sdm_runtime.tensor.untraced import untraced
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.cache import MemoryCache
-from sdm_runtime.tensor_words import layout_word
+from sdm_runtime.tensor.words import layout_word
 
 _BANK_DTYPES = (torch.float32, torch.bfloat16)
 _MAX_ROWS = 2**31 - 2  # the operation numbers rows in int32, and one value sorts behind

@@ -10,7 +10,7 @@ from types import FrameType
 import torch
 from torch import Tensor
 
-from sdm_runtime.tensors import capturing
+from sdm_runtime.tensor.refs import capturing
 
 # Rows are kept where that costs at most this part of the bank, as in decoding.
 _KEPT_PART = 8

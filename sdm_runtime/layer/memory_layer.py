@@ -24,7 +24,7 @@ from sdm_runtime.layer.inputs import check_inputs
 from sdm_runtime.layer.product_keys import topk_by_table
 from sdm_runtime.layer.projection import plain_linear, project
 from sdm_runtime.ops import sdm_write_read
-from sdm_runtime.untraced import untraced
+from sdm_runtime.tensor.untraced import untraced
 
 
 class SparseDeltaMemory(nn.Module):

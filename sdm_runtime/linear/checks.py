@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sdm_runtime.tensor_words import describe, layout_word
+from sdm_runtime.tensor.words import describe, layout_word
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sdm_runtime import _core
-from sdm_runtime.runtime import device_profile
-from sdm_runtime.tensors import current_stream, tensor_ref
+from sdm_runtime.machine.backends import device_profile
+from sdm_runtime.tensor.refs import current_stream, tensor_ref
 
 from .checks import as_rows
 from .modes import Tactic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from sdm_runtime import _core
-from sdm_runtime.plans import Plan
+from sdm_runtime.plan.plan import Plan
 
 from .launch import device_kind, named_tactic, operand_refs
 from .modes import Tactic, forced

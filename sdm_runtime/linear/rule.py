@@ -2,7 +2,7 @@
 
 ``rule_data.json`` holds, per kind of device, measured points: a shape and a route, the kernel's
 tactic for them, and the times from which its gain follows (F.linear's over the kernel's);
-tools/tune_bf16_linear.py writes it.
+tools/tune/bf16_linear.py writes it.
 Weights [N, K] between measured ones, at most a factor of two apart along each side, are served
 where every corner around them has the least gain, at the measured token counts on both sides of M.
 Everything else is the library's: ties, losses, what was not measured, devices without data.

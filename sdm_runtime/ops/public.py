@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.autocast import without_autocast
-from sdm_runtime.ops.bound_chains import release_memory
-from sdm_runtime.ops.call import Call
-from sdm_runtime.ops.checks import check_backend, check_call, check_saveable
-from sdm_runtime.ops.forward import run_forward
-from sdm_runtime.ops.function import WriteRead
-from sdm_runtime.ops.staging import Inputs
-from sdm_runtime.untraced import untraced
+from sdm_runtime.ops.autograd.autocast import without_autocast
+from sdm_runtime.ops.autograd.function import WriteRead
+from sdm_runtime.ops.call.call import Call
+from sdm_runtime.ops.call.checks import check_backend, check_call, check_saveable
+from sdm_runtime.ops.call.staging import Inputs
+from sdm_runtime.ops.forward.run import run_forward
+from sdm_runtime.ops.routes.bound_chains import release_memory
+from sdm_runtime.tensor.untraced import untraced
 
 
 def sdm_write_read(

@@ -12,7 +12,7 @@ from sdm_runtime import _core
 from sdm_runtime.qualify.key import Residues
 from sdm_runtime.qualify.operand_shapes import Sizes
 from sdm_runtime.qualify.probe import differing_patterns
-from sdm_runtime.tensors import capturing
+from sdm_runtime.tensor.refs import capturing
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime import _core
-from sdm_runtime.blas_step import blas_handle
+from sdm_runtime.plan.blas_step import blas_handle
 from sdm_runtime.qualify.libraries import BlasPaths, KeyUnreadableError, blas_paths
 from sdm_runtime.qualify.native_state import NativeBlas, State, open_native
 from sdm_runtime.qualify.operand_shapes import Shape, Sizes

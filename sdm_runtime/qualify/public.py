@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from sdm_runtime import kernels
-from sdm_runtime.blas_step import BlasGemmStep, blas_handle
+from sdm_runtime.machine.backends import supports_pdl
+from sdm_runtime.plan.blas_step import BlasGemmStep, blas_handle
 from sdm_runtime.qualify.device_side import CudaSide
 from sdm_runtime.qualify.key import ProcessSource, Residues
 from sdm_runtime.qualify.operand_shapes import Sizes, step_shape
 from sdm_runtime.qualify.probe import placed
 from sdm_runtime.qualify.verdicts import Decision, Qualifier
-from sdm_runtime.runtime import supports_pdl
 
 
 @lru_cache(maxsize=1)

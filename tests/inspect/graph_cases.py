@@ -6,9 +6,9 @@ import ctypes
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from sdm_runtime.inspect.graph_model import CapturedGraph, GraphEdge, GraphNode
-from sdm_runtime.inspect.model import ChainModel, PlanModel
-from sdm_runtime.inspect.steps import patched_block
+from sdm_runtime.inspect.captured.model import CapturedGraph, GraphEdge, GraphNode
+from sdm_runtime.inspect.commands.steps import patched_block
+from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
 
 
 def addresses(chain: ChainModel, base: int = 1 << 32) -> dict[str, int]:

@@ -11,7 +11,7 @@ from plan_cases import ORDER, edited, find_reloc, plan_bytes, records, reseal, s
 
 from sdm_runtime.inspect.verify.bindings import Binding
 from sdm_runtime.inspect.verify.device import DeviceFacts
-from sdm_runtime.plan_format import (
+from sdm_runtime.plan.format import (
     CHAIN_MAGIC,
     FORMAT_VERSION,
     OLDEST_READER,

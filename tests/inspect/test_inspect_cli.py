@@ -10,7 +10,7 @@ import inspect_cases as cases
 import pytest
 from typer.testing import CliRunner
 
-from sdm_runtime.inspect.cli import app
+from sdm_runtime.inspect.commands.cli import app
 
 ROOT = Path(__file__).parents[2]
 
@@ -259,7 +259,7 @@ class Blocker:
             raise ImportError(f"{name} is not on this machine")
 sys.meta_path.insert(0, Blocker())
 """
-RUN = "from sdm_runtime.inspect.cli import main\nsys.argv[0] = 'sdm-plan'\nmain()\n"
+RUN = "from sdm_runtime.inspect.commands.cli import main\nsys.argv[0] = 'sdm-plan'\nmain()\n"
 
 
 def subprocess_run(program, *arguments):
@@ -292,7 +292,7 @@ def test_every_command_works_without_torch_cuda_and_extension(files, arguments):
 
 
 def test_the_blocker_blocks():
-    done = subprocess_run(BLOCKER + "import sdm_runtime.plans")
+    done = subprocess_run(BLOCKER + "import sdm_runtime.plan.plan")
     assert "is not on this machine" in done.stderr
 
 

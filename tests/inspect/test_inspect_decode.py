@@ -13,12 +13,12 @@ from run_edited_plans import param_edits, record_edits
 
 from sdm_runtime import PlanError, _core
 from sdm_runtime.inspect import FileError, decode, load
-from sdm_runtime.inspect.cli import show_command
-from sdm_runtime.inspect.spans import file_spans
-from sdm_runtime.inspect.words import DTYPE_BYTES, type_text
-from sdm_runtime.plan_format import Backend, Dtype
-from sdm_runtime.plan_records import word
-from sdm_runtime.tensors import DTYPE_CODES
+from sdm_runtime.inspect.commands.cli import show_command
+from sdm_runtime.inspect.reading.spans import file_spans
+from sdm_runtime.inspect.reading.words import DTYPE_BYTES, type_text
+from sdm_runtime.plan.format import Backend, Dtype
+from sdm_runtime.plan.records import word
+from sdm_runtime.tensor.refs import DTYPE_CODES
 
 
 def test_a_model_says_what_the_plan_object_says(tmp_path):

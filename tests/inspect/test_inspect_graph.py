@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import inspect_cases as cases
 import pytest
-import torch
 from graph_cases import StandInDriver, addresses, captured, with_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdm_runtime import CudaError
 from sdm_runtime.inspect import decode
-from sdm_runtime.inspect.graph_match import match
-from sdm_runtime.inspect.graph_model import CapturedGraph, GraphEdge, GraphNode
-from sdm_runtime.inspect.graph_report import GraphReport
-from sdm_runtime.inspect.graph_walk import driver_bindings, walk
+from sdm_runtime.inspect.captured.match import match
+from sdm_runtime.inspect.captured.model import CapturedGraph, GraphEdge, GraphNode
+from sdm_runtime.inspect.captured.report import GraphReport
+from sdm_runtime.inspect.captured.walk import driver_bindings, walk
 
 STEPS = cases.SHAPE.steps
 CHAIN = decode(cases.cuda_file())
@@ -285,29 +284,3 @@ def test_a_graph_that_was_not_kept():
 def test_faithful_needs_a_chain():
     with pytest.raises(ValueError, match="no chain was given"):
         _ = GraphReport(captured(CHAIN), None).faithful
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_captured_chain_on_a_device():
-    """A real capture, walked with cuda-python; with PDL where the device has it."""
-    pytest.importorskip("cuda.bindings.driver")
-    from kernel_cases import Shape
-    from plan_cases import chain_operands, chain_plans
-
-    from sdm_runtime import StepChain
-    from sdm_runtime.inspect import graph
-
-    shape = Shape(hd=128, streams=2, chunk=16, writes=4, reads=4, steps=8)
-    operands = {name: tensor.cuda() for name, tensor in chain_operands(shape).items()}
-    chain = StepChain(chain_plans(operands, shape), shape.steps)
-    chain.run()
-    kept = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(kept):
-        chain.run()
-    report = graph(kept, chain, measure_memory=True)
-    assert report.faithful, str(report)
-    assert report.match.nodes == chain.launches
-    assert report.graph.memory_bytes is not None
-    built = graph(chain.graph())
-    assert built.faithful, str(built)

@@ -11,14 +11,14 @@ from plan_cases import reseal
 from rich.console import Console
 
 import sdm_runtime.inspect.verify as checks
-from sdm_runtime.inspect.files import decode
-from sdm_runtime.inspect.model import Operand
-from sdm_runtime.inspect.show import print_chain
-from sdm_runtime.inspect.spans import file_spans
-from sdm_runtime.inspect.steps import steps_data
+from sdm_runtime.inspect.commands.show import print_chain
+from sdm_runtime.inspect.commands.steps import steps_data
+from sdm_runtime.inspect.reading.files import decode
+from sdm_runtime.inspect.reading.model import Operand
+from sdm_runtime.inspect.reading.spans import file_spans
 from sdm_runtime.inspect.verify.bindings import Binding
 from sdm_runtime.inspect.verify.sweep import Span, shared_bytes
-from sdm_runtime.plan_format import (
+from sdm_runtime.plan.format import (
     Access,
     Dtype,
     FieldRecord,

@@ -10,8 +10,8 @@ from testing_plans import walk_plan
 
 from sdm_runtime import PlanError, StepChain
 from sdm_runtime.inspect import bindings, load_trace, trace
-from sdm_runtime.inspect.files import decode
-from sdm_runtime.inspect.live import kernels_of
+from sdm_runtime.inspect.captured.live import kernels_of
+from sdm_runtime.inspect.reading.files import decode
 from sdm_runtime.inspect.verify import verify
 from sdm_runtime.inspect.verify.bindings import load_bindings
 
@@ -89,18 +89,3 @@ def test_a_tensor_that_lost_its_memory_is_found(tmp_path):
     bindings(chain, tmp_path / "bindings.json")
     found = verify(decode(chain.to_bytes()), bindings=load_bindings(tmp_path / "bindings.json"))
     assert [f.message for f in found] == ["operand 'x' is bound to null: its memory was freed"]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_device_chain_is_traced():
-    from kernel_cases import Shape
-    from plan_cases import chain_operands, chain_plans
-
-    shape = Shape(hd=128, streams=2, chunk=16, writes=4, reads=4, steps=4)
-    operands = {name: tensor.cuda() for name, tensor in chain_operands(shape).items()}
-    chain = StepChain(chain_plans(operands, shape), shape.steps)
-    chain.run()
-    recorded = trace(chain)
-    entries = [plan.geometry["entry"] for plan in chain.plans]
-    assert [kernel.name for kernel in recorded.kernels] == entries * shape.steps

@@ -11,9 +11,7 @@ import pytest
 from plan_cases import ORDER
 
 from sdm_runtime.inspect import FileError, write_report
-from sdm_runtime.inspect.report.markup import element, join
-from sdm_runtime.inspect.report.time_chart import time_section
-from sdm_runtime.inspect.timeline import (
+from sdm_runtime.inspect.reading.timeline import (
     KernelTime,
     Trace,
     load_trace,
@@ -21,6 +19,8 @@ from sdm_runtime.inspect.timeline import (
     overlap,
     times_by_name,
 )
+from sdm_runtime.inspect.report.markup import element, join
+from sdm_runtime.inspect.report.time_chart import time_section
 
 VOID = {"meta", "input", "br", "link"}
 

@@ -107,7 +107,8 @@ def test_a_page_that_cannot_be_written_is_named(folder):
 
 def test_an_error_of_our_own_is_not_taken_for_a_fault(folder):
     program = (
-        "import sdm_runtime.inspect.diff as d, sdm_runtime.inspect.cli as c, sys\n"
+        "import sys\n"
+        "from sdm_runtime.inspect.commands import cli as c, diff as d\n"
         "def broken(a, b): raise KeyError('ours')\n"
         "d.diff = broken\n"
         "sys.argv = ['sdm-plan', 'diff', 'chain', 'chain']\n"

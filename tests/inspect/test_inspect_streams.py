@@ -9,7 +9,7 @@ import pytest
 from plan_command import run, run_piped
 
 from sdm_runtime.inspect import load, write_report
-from sdm_runtime.inspect.timeline import KernelTime, make_trace
+from sdm_runtime.inspect.reading.timeline import KernelTime, make_trace
 
 
 @pytest.fixture

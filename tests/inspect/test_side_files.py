@@ -8,7 +8,7 @@ import inspect_cases as cases
 import pytest
 from plan_command import run
 
-from sdm_runtime.inspect.timeline import KernelTime, load_trace, make_trace
+from sdm_runtime.inspect.reading.timeline import KernelTime, load_trace, make_trace
 from sdm_runtime.inspect.verify.bindings import load_bindings
 from sdm_runtime.inspect.verify.device import load_facts
 

@@ -23,11 +23,11 @@ from chunk_cases import (
 )
 
 from sdm_runtime import _core
-from sdm_runtime.ops import chunk_kernels
-from sdm_runtime.ops.chain_records import ChainRecords
-from sdm_runtime.ops.event_order import EventOrder, event_order
-from sdm_runtime.ops.geometry import Geometry, Segment
-from sdm_runtime.ops.staging import Inputs
+from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.call.staging import Inputs
+from sdm_runtime.ops.chunks import chunk_kernels
+from sdm_runtime.ops.chunks.event_order import EventOrder, event_order
+from sdm_runtime.ops.chunks.records import ChainRecords
 
 FIRST, LAST, INVALID = 1 << 31, 1 << 30, 1 << 17
 _PA2 = torch.load(Path(__file__).parents[1] / "data" / "pa2_steps.pt", weights_only=True)

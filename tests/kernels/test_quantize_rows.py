@@ -10,8 +10,8 @@ from kernel_cases import Draw
 from kernel_checks import as_bits
 
 from sdm_runtime import _core
-from sdm_runtime.ops.quant import encode, encode_anywhere, snapshot_format
-from sdm_runtime.tensors import tensor_ref
+from sdm_runtime.ops.call.quant import encode, encode_anywhere, snapshot_format
+from sdm_runtime.tensor.refs import tensor_ref
 
 
 def hard_rows(hd: int, dtype: torch.dtype) -> torch.Tensor:

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sdm_runtime import MemoryCache, SparseDeltaMemory
 from sdm_runtime.layer import memory_layer
-from sdm_runtime.ops import forward
+from sdm_runtime.ops.forward import run as forward
 
 LOST = "raised after it had begun to advance the bank in place"
 ERRORS = [torch.OutOfMemoryError, KeyboardInterrupt]

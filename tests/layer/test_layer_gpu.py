@@ -8,11 +8,6 @@ import torch
 from sdm_runtime.layer.candidates import candidate_tables
 from sdm_runtime.layer.product_keys import product_key_topk
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
-
 
 def scores(rows: int) -> torch.Tensor:
     """Coarse values, so that most selections are decided by the rules of ties."""

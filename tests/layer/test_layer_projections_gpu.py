@@ -9,11 +9,6 @@ from layer_cases import error, make_input, make_layer
 from sdm_runtime import last_dispatch
 from sdm_runtime.linear import kernel_serves
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
-
 
 def test_the_kernel_serves_a_decode_call() -> None:
     layer = make_layer(dim=2048, slots_per_head=64).cuda().bfloat16()

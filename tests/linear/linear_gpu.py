@@ -11,7 +11,7 @@ from sdm_runtime import _core
 from sdm_runtime.linear import forced_tactic
 from sdm_runtime.linear.launch import device_kind, operand_refs, tactics
 from sdm_runtime.linear.modes import Tactic
-from sdm_runtime.tensors import current_stream
+from sdm_runtime.tensor.refs import current_stream
 
 
 def _missing() -> str:
@@ -24,7 +24,7 @@ def _missing() -> str:
     return ""
 
 
-ON_HOPPER = [pytest.mark.gpu, pytest.mark.skipif(bool(_missing()), reason=_missing())]
+ON_HOPPER = pytest.mark.skipif(bool(_missing()), reason=_missing())
 
 
 def choices() -> Iterator[Tactic]:

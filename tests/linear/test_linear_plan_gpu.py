@@ -15,8 +15,8 @@ from sdm_runtime import Plan, PlanError, StepChain, bf16_linear, last_dispatch
 from sdm_runtime.linear import forced_tactic, plan_bf16_linear, rule, static_weights
 from sdm_runtime.linear.launch import device_kind, tactics
 from sdm_runtime.linear.op import _bf16_linear
-from sdm_runtime.plan_format import FieldRecord
-from sdm_runtime.plan_records import text
+from sdm_runtime.plan.format import FieldRecord
+from sdm_runtime.plan.records import text
 
 pytestmark = ON_HOPPER
 

@@ -17,8 +17,8 @@ SHAPES = [(m, n, k) for m in (1, 8, 9, 64, 129, 500) for n in (1, 1024, 11008) f
 
 
 def load_generator():
-    path = ROOT / "tools/gen_bf16_linear.py"
-    spec = importlib.util.spec_from_file_location("gen_bf16_linear", path)
+    path = ROOT / "tools/gen/bf16_linear.py"
+    spec = importlib.util.spec_from_file_location("bf16_linear_generator", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -78,7 +78,7 @@ def test_memory_for_unequal_shares_costs_no_resident_block():
 
 
 def test_generated_code_is_current():
-    command = [sys.executable, str(ROOT / "tools/gen_bf16_linear.py"), "--check"]
+    command = [sys.executable, str(ROOT / "tools/gen/bf16_linear.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0
 
 

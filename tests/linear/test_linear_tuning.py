@@ -12,8 +12,8 @@ from sdm_runtime.linear import rule
 from sdm_runtime.linear.launch import named_tactic, tactics
 from sdm_runtime.linear.rule_format import Point
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-import tune_bf16_linear as tune
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools/tune"))
+import bf16_linear as tune
 from bf16_linear_tuning import measure
 from bf16_linear_tuning.choice import best, device_entry, rule_text
 from bf16_linear_tuning.report import changes, table, targets

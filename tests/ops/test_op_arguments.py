@@ -9,7 +9,8 @@ import torch
 from op_cases import Case, call, make_inputs
 
 from sdm_runtime import CudaError
-from sdm_runtime.ops import checks, public
+from sdm_runtime.ops import public
+from sdm_runtime.ops.call import checks
 
 CASE = Case(P=2, T=20, S=8, hd=6, W=3, R=4)
 

@@ -9,7 +9,8 @@ from op_cases import relative_error as error
 from torch.utils.checkpoint import checkpoint
 
 from sdm_runtime import CudaOutOfMemoryError, PlanError
-from sdm_runtime.ops import chain_run, forward
+from sdm_runtime.ops.backward import chain as chain_run
+from sdm_runtime.ops.forward import run as forward
 
 CASE = Case(T=37, S=12)
 

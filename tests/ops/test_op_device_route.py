@@ -7,7 +7,7 @@ import torch
 from op_cases import Case, errors, run
 from test_op_values import _LIMIT, _SHAPES
 
-from sdm_runtime.ops import forward_chain
+from sdm_runtime.ops.forward import chain as forward_chain
 
 
 @pytest.fixture(autouse=True)

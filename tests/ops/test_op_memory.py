@@ -6,7 +6,10 @@ from op_cases import Case, call, make_grad, make_inputs
 
 import sdm_runtime
 from sdm_runtime import CudaOutOfMemoryError
-from sdm_runtime.ops import bound_chains, chain_run, function, public
+from sdm_runtime.ops import public
+from sdm_runtime.ops.autograd import function
+from sdm_runtime.ops.backward import chain as chain_run
+from sdm_runtime.ops.routes import bound_chains
 
 CASE = Case()
 

@@ -7,7 +7,7 @@ import torch
 from op_cases import Case, call, make_inputs
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sdm_runtime.ops import geometry
+from sdm_runtime.ops.call import geometry
 
 CASE = Case(P=2, T=100, S=30, gate_per_write=True)
 

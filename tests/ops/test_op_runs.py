@@ -13,20 +13,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdm_runtime
 from sdm_runtime import kernels
-from sdm_runtime.ops import (
-    backward,
-    backward_terms,
-    bound_chains,
-    chain_operands,
-    chunk_kernels,
-    forward,
-)
-from sdm_runtime.ops.call import Call
-from sdm_runtime.ops.forward import run_forward
-from sdm_runtime.ops.forward_chain import StepsDone
-from sdm_runtime.ops.geometry import Geometry
-from sdm_runtime.ops.quant import snapshot_format
-from sdm_runtime.ops.staging import Inputs
+from sdm_runtime.ops.backward import operands as chain_operands
+from sdm_runtime.ops.backward import run as backward
+from sdm_runtime.ops.backward import terms as backward_terms
+from sdm_runtime.ops.call.call import Call
+from sdm_runtime.ops.call.geometry import Geometry
+from sdm_runtime.ops.call.quant import snapshot_format
+from sdm_runtime.ops.call.staging import Inputs
+from sdm_runtime.ops.chunks import chunk_kernels
+from sdm_runtime.ops.forward import run as forward
+from sdm_runtime.ops.forward.chain import StepsDone
+from sdm_runtime.ops.forward.run import run_forward
+from sdm_runtime.ops.routes import bound_chains
 
 CASE = Case(P=3, T=70, S=10, W=6, R=6, hd=36, repeats=True, gate_per_write=True)
 

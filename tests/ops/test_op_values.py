@@ -6,7 +6,7 @@ import pytest
 import torch
 from op_cases import Case, errors, relative_error, run
 
-from sdm_runtime.ops import geometry
+from sdm_runtime.ops.call import geometry
 
 # By the norm. Known implementations reach 5e-7 and 3e-3 here.
 _LIMIT = {torch.float32: 6e-7, torch.bfloat16: 4e-3}

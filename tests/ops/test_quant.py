@@ -9,7 +9,7 @@ import pytest
 import torch
 from op_cases import Case, call, expected, make_grad, make_inputs, relative_error, run
 
-from sdm_runtime.ops.quant import decode, encode, snapshot_format
+from sdm_runtime.ops.call.quant import decode, encode, snapshot_format
 
 
 def _f32(x):

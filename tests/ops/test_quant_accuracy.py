@@ -15,7 +15,7 @@ from op_cases import (
     run,
 )
 
-from sdm_runtime.ops.quant import decode, encode, snapshot_format
+from sdm_runtime.ops.call.quant import decode, encode, snapshot_format
 
 _F32, _BF16 = torch.float32, torch.bfloat16
 

@@ -12,14 +12,14 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from sdm_runtime.train import cli
 from sdm_runtime.train.config import ModelConfig, RunConfig
-from sdm_runtime.train.data import Corpus, load_corpus
-from sdm_runtime.train.distributed import World
-from sdm_runtime.train.loop import Trainer
-from sdm_runtime.train.model import ByteModel
-from sdm_runtime.train.session import Session
-from sdm_runtime.train.text import TextTask
+from sdm_runtime.train.data.corpus import Corpus, load_corpus
+from sdm_runtime.train.run import cli
+from sdm_runtime.train.run.session import Session
+from sdm_runtime.train.tasks.text import TextTask
+from sdm_runtime.train.trainer.distributed import World
+from sdm_runtime.train.trainer.loop import Trainer
+from sdm_runtime.train.trainer.model import ByteModel
 
 from .commands import Outcome
 

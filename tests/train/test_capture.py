@@ -7,9 +7,9 @@ import types
 
 import torch
 
-from sdm_runtime.train.capture import captured, put_back
-from sdm_runtime.train.loop import make_step
-from sdm_runtime.train.progress import SilentProgress
+from sdm_runtime.train.trainer.capture import captured, put_back
+from sdm_runtime.train.trainer.loop import make_step
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 
 def snapshot(trainer) -> list[torch.Tensor]:

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from sdm_runtime.train.checkpoint import (
+from sdm_runtime.train.checkpoints.checkpoint import (
     CheckpointError,
     load_checkpoint,
     restore,
     save_checkpoint,
 )
 from sdm_runtime.train.config import ConfigError
-from sdm_runtime.train.interrupts import Stopped
-from sdm_runtime.train.progress import SilentProgress
-from sdm_runtime.train.session import find_checkpoint, settle_config, train_model
+from sdm_runtime.train.run.interrupts import Stopped
+from sdm_runtime.train.run.session import find_checkpoint, settle_config, train_model
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 from .conftest import SMALL
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import torch
 
-from sdm_runtime.train.checkpoint import (
+from sdm_runtime.train.checkpoints.checkpoint import (
     CheckpointError,
     load_checkpoint,
     restore,
     save_checkpoint,
 )
-from sdm_runtime.train.progress import SilentProgress
-from sdm_runtime.train.session import _warn_of_threads
+from sdm_runtime.train.run.session import _warn_of_threads
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 from .commands import SIZES, TEXT_SIZES
 

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from sdm_runtime.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from sdm_runtime.train.progress import SilentProgress
+from sdm_runtime.train.checkpoints.checkpoint import (
+    CheckpointError,
+    load_checkpoint,
+    save_checkpoint,
+)
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 from .conftest import SMALL
 

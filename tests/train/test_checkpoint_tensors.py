@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from sdm_runtime.train.checkpoint import (
+from sdm_runtime.train.checkpoints.checkpoint import (
     CheckpointError,
     load_checkpoint,
     restore,
     save_checkpoint,
 )
-from sdm_runtime.train.checkpoint_checks import ContentError, check_count_of_steps
-from sdm_runtime.train.progress import SilentProgress
+from sdm_runtime.train.checkpoints.checks import ContentError, check_count_of_steps
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "strides": lambda t: torch.zeros((1,) * t.dim()).expand(t.shape),

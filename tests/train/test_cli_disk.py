@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from disks import file_limit
 
-from sdm_runtime.train.checkpoint import load_checkpoint
-from sdm_runtime.train.loop import Trainer
+from sdm_runtime.train.checkpoints.checkpoint import load_checkpoint
+from sdm_runtime.train.trainer.loop import Trainer
 
 from .commands import SIZES, TEXT_SIZES, losses, names
 

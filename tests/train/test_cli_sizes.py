@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from sdm_runtime.train import run_text
-from sdm_runtime.train.checkpoint import load_checkpoint
-from sdm_runtime.train.loop import Trainer
+from sdm_runtime.train.checkpoints.checkpoint import load_checkpoint
+from sdm_runtime.train.run import run_text
+from sdm_runtime.train.trainer.loop import Trainer
 
 from .commands import SIZES, TEXT_SIZES, losses, names
 

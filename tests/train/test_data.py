@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sdm_runtime.train.data import DataError, load_corpus, standard_library_files
+from sdm_runtime.train.data.corpus import DataError, load_corpus, standard_library_files
 
 
 def contents(documents) -> set[bytes]:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sdm_runtime.train.checkpoint import load_checkpoint
-from sdm_runtime.train.cli import app
+from sdm_runtime.train.checkpoints.checkpoint import load_checkpoint
 from sdm_runtime.train.config import ConfigError
-from sdm_runtime.train.distributed import World, choose_device
+from sdm_runtime.train.run.cli import app
+from sdm_runtime.train.trainer.distributed import World, choose_device
 
 ROOT = Path(__file__).parents[2]
 SIZES = [

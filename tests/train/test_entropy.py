@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 import torch
 
-from sdm_runtime.train import entropy
-from sdm_runtime.train.data import Corpus, Documents, from_bytes
-from sdm_runtime.train.entropy import PRIOR_WEIGHT, NgramModel, ngram_entropies, pair_counts
+from sdm_runtime.train.data.corpus import Corpus, Documents, from_bytes
+from sdm_runtime.train.tasks import entropy
+from sdm_runtime.train.tasks.entropy import PRIOR_WEIGHT, NgramModel, ngram_entropies, pair_counts
 
 START = -1
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sdm_runtime.train import evaluate
-from sdm_runtime.train.data import Corpus, from_bytes
-from sdm_runtime.train.entropy import NgramModel, ngram_entropies
-from sdm_runtime.train.evaluate import bits_per_byte, position_edges, validate
-from sdm_runtime.train.model import ByteModel, byte_costs
-from sdm_runtime.train.sampler import read_sequence
+from sdm_runtime.train.data.corpus import Corpus, from_bytes
+from sdm_runtime.train.data.sampler import read_sequence
+from sdm_runtime.train.tasks import evaluate
+from sdm_runtime.train.tasks.entropy import NgramModel, ngram_entropies
+from sdm_runtime.train.tasks.evaluate import bits_per_byte, position_edges, validate
+from sdm_runtime.train.trainer.model import ByteModel, byte_costs
 
 from .conftest import SMALL
 

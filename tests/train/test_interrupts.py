@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from sdm_runtime.train import interrupts
-from sdm_runtime.train.interrupts import Stopped, stop_on_signal
+from sdm_runtime.train.run import interrupts
+from sdm_runtime.train.run.interrupts import Stopped, stop_on_signal
 
 KINDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sdm_runtime.train import distributed
 from sdm_runtime.train.config import ConfigError
-from sdm_runtime.train.launch import Launch, is_first, is_one_of_several, read_launch
+from sdm_runtime.train.trainer import distributed
+from sdm_runtime.train.trainer.launch import Launch, is_first, is_one_of_several, read_launch
 
 from .commands import TEXT_SIZES
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from sdm_runtime.train.config import OptimConfig
-from sdm_runtime.train.loop import TrainingError
-from sdm_runtime.train.model import ByteModel, byte_costs
-from sdm_runtime.train.optim import learning_rate, make_optimizer
-from sdm_runtime.train.progress import SilentProgress
-from sdm_runtime.train.sampler import IGNORED
+from sdm_runtime.train.data.sampler import IGNORED
+from sdm_runtime.train.trainer.loop import TrainingError
+from sdm_runtime.train.trainer.model import ByteModel, byte_costs
+from sdm_runtime.train.trainer.optim import learning_rate, make_optimizer
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 from .conftest import SMALL
 

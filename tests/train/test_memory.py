@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from sdm_runtime.train import memory
 from sdm_runtime.train.config import DEFAULTS, ConfigError, RunConfig
-from sdm_runtime.train.distributed import World
 from sdm_runtime.train.free_memory import free_bytes, gib, is_out_of_memory
-from sdm_runtime.train.memory import count_least_parameters, expect_room, least_bytes
-from sdm_runtime.train.model import ByteModel, count_parameters
+from sdm_runtime.train.run import memory
+from sdm_runtime.train.run.memory import count_least_parameters, expect_room, least_bytes
+from sdm_runtime.train.trainer.distributed import World
+from sdm_runtime.train.trainer.model import ByteModel, count_parameters
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, CPU)
@@ -46,13 +46,13 @@ import json, resource, sys
 from pathlib import Path
 import torch
 from sdm_runtime.train.config import RunConfig
-from sdm_runtime.train.data import Corpus, from_bytes
-from sdm_runtime.train.distributed import World
-from sdm_runtime.train.loop import Trainer
-from sdm_runtime.train.memory import least_bytes
-from sdm_runtime.train.model import ByteModel
-from sdm_runtime.train.progress import SilentProgress
-from sdm_runtime.train.text import TextTask
+from sdm_runtime.train.data.corpus import Corpus, from_bytes
+from sdm_runtime.train.trainer.distributed import World
+from sdm_runtime.train.trainer.loop import Trainer
+from sdm_runtime.train.run.memory import least_bytes
+from sdm_runtime.train.trainer.model import ByteModel
+from sdm_runtime.train.trainer.progress import SilentProgress
+from sdm_runtime.train.tasks.text import TextTask
 
 def run(config):
     torch.manual_seed(0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sdm_runtime.train.model import CausalConvolution
+from sdm_runtime.train.trainer.model import CausalConvolution
 
 
 class Copies(TorchDispatchMode):

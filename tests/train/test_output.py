@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sdm_runtime.train.checkpoint import load_checkpoint
-from sdm_runtime.train.output import Output
+from sdm_runtime.train.checkpoints.checkpoint import load_checkpoint
+from sdm_runtime.train.run.output import Output
 
 from .commands import TEXT_SIZES, names, start
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from sdm_runtime.train.data import Corpus
-from sdm_runtime.train.entropy import NgramEntropies, NgramModel, ngram_entropies
-from sdm_runtime.train.evaluate import PositionCurve, Validation, validate
-from sdm_runtime.train.loop import History
-from sdm_runtime.train.plots import (
+from sdm_runtime.train.data.corpus import Corpus
+from sdm_runtime.train.report.plots import (
     plot_recall,
     plot_text,
     recall_figure,
     smoothed,
     text_figure,
 )
-from sdm_runtime.train.progress import SilentProgress
+from sdm_runtime.train.tasks.entropy import NgramEntropies, NgramModel, ngram_entropies
+from sdm_runtime.train.tasks.evaluate import PositionCurve, Validation, validate
+from sdm_runtime.train.trainer.loop import History
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 ENTROPIES = NgramEntropies(4.9, 3.6, 4.8, 3.0)
 CURVE = PositionCurve([0, 32, 64, 100], [32, 32, 36], [5.0, 4.0, 3.0], [4.9] * 3, [3.6] * 3)

@@ -8,8 +8,8 @@ import math
 import pytest
 from rich.console import Console
 
-from sdm_runtime.train.loop import History
-from sdm_runtime.train.progress import LiveProgress, PlainProgress, make_progress
+from sdm_runtime.train.trainer.loop import History
+from sdm_runtime.train.trainer.progress import LiveProgress, PlainProgress, make_progress
 
 
 def history_of(step: int) -> History:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from sdm_runtime.train.config import DEFAULTS, ConfigError, RecallConfig
-from sdm_runtime.train.distributed import World
-from sdm_runtime.train.loop import Trainer
-from sdm_runtime.train.model import ByteModel
-from sdm_runtime.train.progress import SilentProgress
-from sdm_runtime.train.recall import FILLER, RecallTask, recall_batch
-from sdm_runtime.train.sampler import DOCUMENT_START, IGNORED
+from sdm_runtime.train.data.sampler import DOCUMENT_START, IGNORED
+from sdm_runtime.train.tasks.recall import FILLER, RecallTask, recall_batch
+from sdm_runtime.train.trainer.distributed import World
+from sdm_runtime.train.trainer.loop import Trainer
+from sdm_runtime.train.trainer.model import ByteModel
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 TASK = RecallConfig(pairs=5, gap=20, keys=12, values=4)
 CPU = torch.device("cpu")

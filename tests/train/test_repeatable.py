@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sdm_runtime.train import repeatable
 from sdm_runtime.train.config import ModelConfig
-from sdm_runtime.train.loop import make_step
-from sdm_runtime.train.model import ByteModel
-from sdm_runtime.train.optim import make_optimizer
-from sdm_runtime.train.repeatable import (
+from sdm_runtime.train.trainer import repeatable
+from sdm_runtime.train.trainer.loop import make_step
+from sdm_runtime.train.trainer.model import ByteModel
+from sdm_runtime.train.trainer.optim import make_optimizer
+from sdm_runtime.train.trainer.repeatable import (
     RepeatableEmbedding,
     repeatable_convolutions,
     sums_by_symbol,

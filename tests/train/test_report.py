@@ -11,7 +11,7 @@ import torch
 
 from sdm_runtime import StepChain, sdm_write_read
 from sdm_runtime.dispatch import keep_last_chain, last_chain
-from sdm_runtime.train.report import describe_run, save_last_chain, write_json
+from sdm_runtime.train.report.report import describe_run, save_last_chain, write_json
 
 from .conftest import SMALL
 

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 import torch
 
-from sdm_runtime.train.data import Documents, from_bytes
-from sdm_runtime.train.sampler import (
+from sdm_runtime.train.data.corpus import Documents, from_bytes
+from sdm_runtime.train.data.sampler import (
     DOCUMENT_START,
     IGNORED,
     SamplerState,

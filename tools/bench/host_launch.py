@@ -30,8 +30,8 @@ from step_kernels import NAMES, make_plans
 from step_operands import Sizes, make_operands
 
 import sdm_runtime
-from sdm_runtime.chain import StepChain
-from sdm_runtime.plans import Plan
+from sdm_runtime.plan.chain import StepChain
+from sdm_runtime.plan.plan import Plan
 
 TINY = Sizes("tiny", 1, 16, 4, 64, 256, 200)  # 800 launches: fewer than the driver queues
 COMPARED = ("chain.run", "chain.run, windows")

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from sdm_runtime import kernels
-from sdm_runtime.host_memory import advise_huge_pages
+from sdm_runtime.machine.host_memory import advise_huge_pages
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 SHAPES = [  # hd, entries a token, chunk size, streams

@@ -21,10 +21,10 @@ import torch
 from step_kernels import time_in_turn
 
 from sdm_runtime import BlasGemmStep, StepChain, kernels, qualify
+from sdm_runtime.machine.backends import supports_pdl
 from sdm_runtime.qualify.operand_shapes import Sizes
 from sdm_runtime.qualify.patterns import GemmInputs
 from sdm_runtime.qualify.probe import differing_patterns, library_gemm, placed
-from sdm_runtime.runtime import supports_pdl
 
 TABLE = [
     Sizes(2, 16, 64),

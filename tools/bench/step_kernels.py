@@ -24,8 +24,8 @@ from slot_picks import add_option
 from step_operands import SHAPES, Sizes, make_operands
 
 from sdm_runtime import kernels
-from sdm_runtime.chain import StepChain
-from sdm_runtime.plans import Plan
+from sdm_runtime.plan.chain import StepChain
+from sdm_runtime.plan.plan import Plan
 
 GATHER_BYTES_PER_US, MIXED_BYTES_PER_US = 2.2e6, 3.3e6
 REPLAYS = 9

@@ -23,16 +23,16 @@ import torch
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from sdm_runtime.chain import StepChain
-from sdm_runtime.ops import chunk_kernels
-from sdm_runtime.train import loop
+from sdm_runtime.ops.chunks import chunk_kernels
+from sdm_runtime.plan.chain import StepChain
 from sdm_runtime.train.config import DEFAULTS, RunConfig
-from sdm_runtime.train.data import load_corpus, standard_library_files
-from sdm_runtime.train.distributed import World
-from sdm_runtime.train.model import ByteModel
-from sdm_runtime.train.progress import SilentProgress
-from sdm_runtime.train.recall import RecallTask
-from sdm_runtime.train.text import TextTask
+from sdm_runtime.train.data.corpus import load_corpus, standard_library_files
+from sdm_runtime.train.tasks.recall import RecallTask
+from sdm_runtime.train.tasks.text import TextTask
+from sdm_runtime.train.trainer import loop
+from sdm_runtime.train.trainer.distributed import World
+from sdm_runtime.train.trainer.model import ByteModel
+from sdm_runtime.train.trainer.progress import SilentProgress
 
 STEP = "training step"
 MATMULS, STEP_KERNELS, CHUNK_KERNELS = "model's matmuls", "step kernels", "chunk kernels"

@@ -1,6 +1,6 @@
 // What the build knows of its device code: the images (one fatbin a file, package data under
 // sdm_runtime/device) and the device functions in them. The table is generated in the build tree by
-// tools/gen_device_table.py from the compiled code; a build without nvcc has an empty one.
+// tools/dev/device_table.py from the compiled code; a build without nvcc has an empty one.
 #pragma once
 #include <array>
 #include <cstdint>

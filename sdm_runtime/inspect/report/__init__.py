@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from sdm_runtime.files import Source, source_name
-from sdm_runtime.inspect.timeline import Trace, load_trace
-from sdm_runtime.whole_files import write_file
+from sdm_runtime.files.reading import Source, source_name
+from sdm_runtime.files.writing import write_file
+from sdm_runtime.inspect.reading.timeline import Trace, load_trace
 
 __all__ = ["write_report"]
 
@@ -32,7 +32,7 @@ def write_report(
         ValueError: ``trace`` is no trace, or ``out_path`` is one of the files that are read.
         OSError: A file cannot be read or written.
     """
-    from sdm_runtime.inspect.files import load
+    from sdm_runtime.inspect.reading.files import load
     from sdm_runtime.inspect.report.page import render
     from sdm_runtime.inspect.verify import verify
     from sdm_runtime.inspect.verify.device import load_facts

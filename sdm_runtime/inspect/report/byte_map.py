@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sdm_runtime.inspect.model import ChainModel
+from sdm_runtime.inspect.reading.model import ChainModel
+from sdm_runtime.inspect.reading.spans import Span, file_spans
 from sdm_runtime.inspect.report.markup import Markup, element, join
-from sdm_runtime.inspect.spans import Span, file_spans
 
 _PER_ROW = 64  # bytes
 _CELL, _LINE = 15, 17  # pixels of a byte, of a row

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
-from sdm_runtime.inspect.model import ChainModel
+from sdm_runtime.inspect.reading.model import ChainModel
+from sdm_runtime.inspect.reading.timeline import Trace
+from sdm_runtime.inspect.reading.traffic import step_traffic
+from sdm_runtime.inspect.reading.words import plural, size
 from sdm_runtime.inspect.report.byte_map import byte_maps
 from sdm_runtime.inspect.report.diagram import chain_diagram
 from sdm_runtime.inspect.report.markup import Markup, element, join
 from sdm_runtime.inspect.report.parameters import plan_section
 from sdm_runtime.inspect.report.time_chart import time_section
-from sdm_runtime.inspect.timeline import Trace
-from sdm_runtime.inspect.traffic import step_traffic
 from sdm_runtime.inspect.verify import Finding
-from sdm_runtime.inspect.words import plural, size
-from sdm_runtime.plan_records import word
+from sdm_runtime.plan.records import word
 
 _FOLDER = Path(__file__).parent
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sdm_runtime.inspect.model import Field, Operand, PlanModel
-from sdm_runtime.inspect.report.markup import Markup, element, join, table
-from sdm_runtime.inspect.words import (
+from sdm_runtime.inspect.reading.model import Field, Operand, PlanModel
+from sdm_runtime.inspect.reading.words import (
     device_text,
     dims,
     size,
     type_text,
     value_text,
 )
-from sdm_runtime.plan_format import FieldType
-from sdm_runtime.plan_records import word
+from sdm_runtime.inspect.report.markup import Markup, element, join, table
+from sdm_runtime.plan.format import FieldType
+from sdm_runtime.plan.records import word
 
 
 def plan_section(plan: PlanModel, index: int) -> Markup:

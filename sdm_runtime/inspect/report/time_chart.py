@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sdm_runtime.inspect.reading.timeline import KernelTime, Trace, overlap, times_by_name
+from sdm_runtime.inspect.reading.words import plural
 from sdm_runtime.inspect.report.markup import Markup, element, join, table
-from sdm_runtime.inspect.timeline import KernelTime, Trace, overlap, times_by_name
-from sdm_runtime.inspect.words import plural
 
 _LEFT, _WIDTH, _LANE, _TOP = 168, 820, 28, 8  # pixels
 _COLOURS = 8  # classes k0 .. k7

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sdm_runtime.files import Source, source_name
-from sdm_runtime.inspect.model import Operand
+from sdm_runtime.files.json_files import expect, member, read_json
+from sdm_runtime.files.reading import Source, source_name
+from sdm_runtime.inspect.reading.model import Operand
 from sdm_runtime.inspect.verify.findings import WARNING, Finding, Place
 from sdm_runtime.inspect.verify.shape import WIDE
 from sdm_runtime.inspect.verify.sweep import Span, shared_bytes
-from sdm_runtime.json_files import expect, member, read_json
-from sdm_runtime.plan_format import Backend
-from sdm_runtime.plan_records import word
+from sdm_runtime.plan.format import Backend
+from sdm_runtime.plan.records import word
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def load_bindings(path: Source) -> dict[str, Binding]:
 
     Raises:
         ValueError: The file holds something else; the message says what.
-        OSError: The file cannot be read, as ``sdm_runtime.files.read_file`` says.
+        OSError: The file cannot be read, as ``sdm_runtime.files.reading.read_file`` says.
     """
     try:
         entries = expect("bindings", read_json(path), dict)

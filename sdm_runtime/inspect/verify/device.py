@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdm_runtime.files import Source, source_name
+from sdm_runtime.files.json_files import expect, member, read_json
+from sdm_runtime.files.reading import Source, source_name
+from sdm_runtime.inspect.reading.words import device_text
 from sdm_runtime.inspect.verify.findings import Finding, Place
-from sdm_runtime.inspect.words import device_text
-from sdm_runtime.json_files import expect, member, read_json
-from sdm_runtime.plan_format import Backend, PlanHeader
+from sdm_runtime.plan.format import Backend, PlanHeader
 
 _INSTALLED = Path(__file__).parents[2] / "device" / "device_images.json"
 _FIRST_PDL_CAPABILITY = 9
@@ -30,7 +30,8 @@ def load_facts(path: Source | None = None) -> DeviceFacts | None:
 
     Raises:
         ValueError: The file is not one that a build writes; the message says what is wrong.
-        OSError: ``path`` was given and cannot be read, as ``sdm_runtime.files.read_file`` says.
+        OSError: ``path`` was given and cannot be read, as
+            ``sdm_runtime.files.reading.read_file`` says.
     """
     if path is None and not _INSTALLED.is_file():
         return None

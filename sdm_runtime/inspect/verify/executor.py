@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sdm_runtime.errors import PlanError
-from sdm_runtime.inspect.model import ChainModel
+from sdm_runtime.inspect.reading.model import ChainModel
 from sdm_runtime.inspect.verify.findings import ERROR, UNKNOWN, Finding
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sdm_runtime.inspect.model import PlanModel
+from sdm_runtime.inspect.reading.model import PlanModel
 
 ERROR = "error"  # the executor refuses it, or it gives wrong numbers
 WARNING = "warning"  # it runs, but not as well as it could

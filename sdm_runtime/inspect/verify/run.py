@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sdm_runtime.inspect.model import ChainModel
+from sdm_runtime.inspect.reading.model import ChainModel
 from sdm_runtime.inspect.verify.bindings import Binding, check_bindings
 from sdm_runtime.inspect.verify.device import (
     DeviceFacts,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from sdm_runtime.inspect.model import ChainModel
-from sdm_runtime.inspect.terminal import say
+from sdm_runtime.inspect.commands.terminal import say
+from sdm_runtime.inspect.reading.model import ChainModel
+from sdm_runtime.inspect.reading.words import plural
 from sdm_runtime.inspect.verify.findings import ERROR, UNKNOWN, WARNING, Finding
-from sdm_runtime.inspect.words import plural
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", UNKNOWN: "blue"}
 

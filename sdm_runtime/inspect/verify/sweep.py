@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sdm_runtime.inspect.model import Operand
+from sdm_runtime.inspect.reading.model import Operand
 
 
 class Span(NamedTuple):

@@ -1,0 +1,1 @@
+"""``sdm-plan``. Needs no torch."""

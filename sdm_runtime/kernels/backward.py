@@ -1,0 +1,284 @@
+"""The backward's step kernels: one step at once, or recorded as a plan; used from ``kernels``.
+
+A backward step is gx_gwr, gx_gemm (from d_dv to d_u), gx_pa2 and gx_gds, the steps descending.
+Arguments, errors and sizes are those of :mod:`sdm_runtime.kernels`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from sdm_runtime import _core
+from sdm_runtime.plan.plan import Plan
+from sdm_runtime.tensor.arguments import flag, optional_ref, present, refs, whole, wholes
+from sdm_runtime.tensor.written import launch_stream, raise_versions
+
+
+def gx_gwr(
+    grad: torch.Tensor,
+    delta: torch.Tensor,
+    pd: torch.Tensor,
+    slots: torch.Tensor,
+    d_dv: torch.Tensor,
+    dpd: torch.Tensor,
+    *,
+    ti: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_tokens: int,
+) -> None:
+    """Gather the written slots' gradient rows of step ``ti``.
+
+    ``d_dv[t] = sum_n pd[t,n] * grad[slots[t,n]]`` in the order of n, and
+    ``dpd[t,n] = <delta[t], grad[slots[t,n]]>``; both 0 for padding tokens.
+
+    Args:
+        grad: bfloat16 or float32 ``[rows, hd]``.
+        delta: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
+        pd: float32 ``[N*C, W]``.
+        slots: int32 ``[N*C, W]``, absolute bank rows; any valid row (0) where padding.
+        d_dv: float32 ``[N*C, hd]`` or ``[N, C, hd]``, out.
+        dpd: float32 ``[num_slices, N*C*W]``, out.
+        ti: The step.
+        num_parallel: P.
+        chunk_size: C.
+        num_tokens: T; token t of step ti is padding when ``ti*C + t >= T``.
+    """
+    operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
+    sizes = wholes(
+        "gx_gwr", num_parallel=num_parallel, chunk_size=chunk_size, num_tokens=num_tokens, ti=ti
+    )
+    _core.gx_gwr(*refs("gx_gwr", operands), *sizes, launch_stream("gx_gwr", grad.device))
+    raise_versions((d_dv, dpd))
+
+
+def plan_gx_gwr(
+    grad: torch.Tensor,
+    delta: torch.Tensor,
+    pd: torch.Tensor,
+    slots: torch.Tensor,
+    d_dv: torch.Tensor,
+    dpd: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_tokens: int,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`gx_gwr` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
+    operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
+    sizes = wholes(
+        "gx_gwr",
+        num_parallel=num_parallel,
+        chunk_size=chunk_size,
+        num_tokens=num_tokens,
+        steps=steps,
+    )
+    bound = _core.plan_gx_gwr(*refs("gx_gwr", operands), *sizes, flag("gx_gwr", "pdl", pdl))
+    return Plan._recorded(bound, operands)
+
+
+def gx_gemm(
+    d_u: torch.Tensor, x: torch.Tensor, d_dv: torch.Tensor, *, ti: int, num_parallel: int
+) -> None:
+    """Add ``x[n].T @ d_dv[n]`` to ``d_u[n]`` for the chunks n of step ``ti``, in a fixed order.
+
+    Each element is one chain of fused multiply-adds over j = 0..C-1, from +0, then one addition.
+
+    Args:
+        d_u: float32 ``[N, C, hd]``, in place.
+        x: float32 ``[N, C, C]``.
+        d_dv: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
+        ti: The step: chunks ``ti*P .. ti*P + P-1``.
+        num_parallel: P, the number of streams.
+    """
+    operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
+    sizes = wholes("gx_gemm", num_parallel=num_parallel, ti=ti)
+    _core.gx_gemm(*refs("gx_gemm", operands), *sizes, launch_stream("gx_gemm", d_u.device))
+    raise_versions((d_u,))
+
+
+def plan_gx_gemm(
+    d_u: torch.Tensor,
+    x: torch.Tensor,
+    d_dv: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`gx_gemm` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
+    operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
+    sizes = wholes("gx_gemm", num_parallel=num_parallel, steps=steps)
+    bound = _core.plan_gx_gemm(*refs("gx_gemm", operands), *sizes, flag("gx_gemm", "pdl", pdl))
+    return Plan._recorded(bound, operands)
+
+
+def gx_pa2(
+    grad: torch.Tensor,
+    bank: torch.Tensor,
+    snap: torch.Tensor,
+    d_u: torch.Tensor,
+    beta: torch.Tensor,
+    kpay: torch.Tensor | None,
+    rec: torch.Tensor,
+    out_eff: torch.Tensor,
+    out_g: torch.Tensor,
+    *,
+    ti: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_writes: int,
+    bpre: torch.Tensor | None = None,
+    scales: torch.Tensor | None = None,
+    snap_step_rows: int | None = None,
+) -> None:
+    """Undo the writes of step ``ti``: restore the bank's rows, advance the grad rows, take dots.
+
+    Per entry e at token t with slot s and snapshot row m: ``<d_u[t], m>`` in out_eff and
+    ``<grad[s], m>`` in out_g, times ``-beta[t]`` and ``cpe`` when there is one slice; then
+    ``grad[s] = cpe * grad[s] + sum_e sck_e * d_u[t(e)]`` and ``bank[s] = m``.
+
+    Args:
+        grad: ``[rows, hd]``, in place: float32 or the bank's type.
+        bank: bfloat16 or float32 ``[rows, hd]``, written.
+        snap: Snapshot rows: the bank's dtype, or bfloat16, ``[..., hd]``; e4m3
+            ``[..., hd]`` (float8_e4m3fn or uint8); int4 pairs uint8 ``[..., hd/2]`` (even hd).
+        d_u: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
+        beta: float32 ``[N*C]``.
+        kpay: int32 ``[N, C*W]``, the payload words of ``rec``: only its form is checked. May be
+            None.
+        rec: int32 ``[N, C*W, 4]``, write records sorted by slot, on a 16-byte boundary.
+        out_eff: float32 ``[num_slices, N*C*W]``, out.
+        out_g: The same, out.
+        ti: The step.
+        num_parallel: P.
+        chunk_size: C.
+        num_writes: W.
+        bpre: int32 ``[N, ceil(C*W/32)+1]``: snapshots are dense, N*C*W rows.
+        scales: float32, one per snapshot row; with e4m3 or int4 rows, and only then.
+        snap_step_rows: Snapshots have a row per entry, this many rows from one step to the
+            next. Exactly one of ``bpre`` and ``snap_step_rows`` is given.
+    """
+    operands = {"grad": grad, "bank": bank, "snap": snap, "d_u": d_u, "beta": beta}
+    operands |= {"rec": rec, "out_eff": out_eff, "out_g": out_g}
+    optional = _pa2_optional(kpay, bpre, scales, snap_step_rows)
+    sizes = wholes(
+        "gx_pa2", num_parallel=num_parallel, chunk_size=chunk_size, num_writes=num_writes, ti=ti
+    )
+    _core.gx_pa2(*refs("gx_pa2", operands), *optional, *sizes, launch_stream("gx_pa2", grad.device))
+    raise_versions((grad, bank, out_eff, out_g))
+
+
+def plan_gx_pa2(
+    grad: torch.Tensor,
+    bank: torch.Tensor,
+    snap: torch.Tensor,
+    d_u: torch.Tensor,
+    beta: torch.Tensor,
+    kpay: torch.Tensor | None,
+    rec: torch.Tensor,
+    out_eff: torch.Tensor,
+    out_g: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_writes: int,
+    bpre: torch.Tensor | None = None,
+    scales: torch.Tensor | None = None,
+    snap_step_rows: int | None = None,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`gx_pa2` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
+    operands = {"grad": grad, "bank": bank, "snap": snap, "d_u": d_u, "beta": beta}
+    operands |= {"rec": rec, "out_eff": out_eff, "out_g": out_g}
+    optional = _pa2_optional(kpay, bpre, scales, snap_step_rows)
+    sizes = wholes(
+        "gx_pa2",
+        num_parallel=num_parallel,
+        chunk_size=chunk_size,
+        num_writes=num_writes,
+        steps=steps,
+    )
+    bound = _core.plan_gx_pa2(
+        *refs("gx_pa2", operands), *optional, *sizes, flag("gx_pa2", "pdl", pdl)
+    )
+    return Plan._recorded(bound, operands | present(bpre=bpre, scales=scales))
+
+
+def _pa2_optional(
+    kpay: torch.Tensor | None,
+    bpre: torch.Tensor | None,
+    scales: torch.Tensor | None,
+    snap_step_rows: int | None,
+) -> tuple[Any, ...]:
+    """As the core takes them."""
+    return (
+        optional_ref("gx_pa2", "kpay", kpay),
+        optional_ref("gx_pa2", "bpre", bpre),
+        optional_ref("gx_pa2", "scales", scales),
+        None if snap_step_rows is None else whole("gx_pa2", "snap_step_rows", snap_step_rows),
+    )
+
+
+def gx_gds(
+    grad: torch.Tensor,
+    bank: torch.Tensor,
+    gy: torch.Tensor,
+    qrec: torch.Tensor,
+    dq: torch.Tensor,
+    *,
+    ti: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_reads: int,
+) -> None:
+    """Undo the reads of step ``ti``: their dots with the bank, their gradient into the grad rows.
+
+    Per read entry at token t with slot s: ``dq = <gy[t], bank[s]>``; per group of reads of one
+    slot, ``grad[s] += sum scq * gy[t]``, rounded to the grad's type once. The bank has been
+    restored by :func:`gx_pa2`.
+
+    Args:
+        grad: ``[rows, hd]``, in place: float32 or the bank's type.
+        bank: bfloat16 or float32 ``[rows, hd]``.
+        gy: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
+        qrec: int32 ``[N, C*R, 4]``, read records sorted by slot, on a 16-byte boundary.
+        dq: float32 ``[num_slices, N*C*R]``, out; 0 for padding.
+        ti: The step.
+        num_parallel: P.
+        chunk_size: C.
+        num_reads: R.
+    """
+    operands = {"grad": grad, "bank": bank, "gy": gy, "qrec": qrec, "dq": dq}
+    sizes = wholes(
+        "gx_gds", num_parallel=num_parallel, chunk_size=chunk_size, num_reads=num_reads, ti=ti
+    )
+    _core.gx_gds(*refs("gx_gds", operands), *sizes, launch_stream("gx_gds", grad.device))
+    raise_versions((grad, dq))
+
+
+def plan_gx_gds(
+    grad: torch.Tensor,
+    bank: torch.Tensor,
+    gy: torch.Tensor,
+    qrec: torch.Tensor,
+    dq: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_reads: int,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`gx_gds` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
+    operands = {"grad": grad, "bank": bank, "gy": gy, "qrec": qrec, "dq": dq}
+    sizes = wholes(
+        "gx_gds", num_parallel=num_parallel, chunk_size=chunk_size, num_reads=num_reads, steps=steps
+    )
+    bound = _core.plan_gx_gds(*refs("gx_gds", operands), *sizes, flag("gx_gds", "pdl", pdl))
+    return Plan._recorded(bound, operands)

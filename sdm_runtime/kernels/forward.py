@@ -1,0 +1,159 @@
+"""The forward's step kernels: one step at once, or recorded as a plan; used from ``kernels``.
+
+A forward step is fx_read, gx_gemm (from the residuals to delta) and fx_write, the steps ascending.
+Arguments, errors and sizes are those of :mod:`sdm_runtime.kernels`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from sdm_runtime import _core
+from sdm_runtime.plan.plan import Plan
+from sdm_runtime.tensor.arguments import flag, optional_ref, present, refs, wholes
+from sdm_runtime.tensor.written import launch_stream, raise_versions
+
+
+def fx_read(
+    bank: torch.Tensor,
+    v: torch.Tensor,
+    row_weights: torch.Tensor,
+    residual: torch.Tensor,
+    reading: torch.Tensor,
+    *,
+    ti: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_writes: int,
+    num_tokens: int,
+) -> None:
+    """What the bank answers to the tokens of step ``ti`` before their writes.
+
+    ``residual[t] = v[t] + sum_e weight_e * bank[row_e]`` over the token's first W entries, its
+    writes, and ``reading[t] = sum_e weight_e * bank[row_e]`` over the others, its reads: chains of
+    fused multiply-adds in the entries' order, from v and from +0. Padding tokens give 0.
+
+    Args:
+        bank: bfloat16 or float32 ``[rows, hd]``.
+        v: ``[N*C, hd]`` or ``[N, C, hd]`` of the bank's dtype.
+        row_weights: int32 ``[N*C, W+R, 2]``: bank row and bits of a float32 weight (-keff of a
+            write, qeff of a read), on an 8-byte boundary; any valid row (0) where padding.
+        residual: float32 ``[N*C, hd]`` or ``[N, C, hd]``, out.
+        reading: The same, out.
+        ti: The step.
+        num_parallel: P.
+        chunk_size: C.
+        num_writes: W.
+        num_tokens: T; token t of step ti is padding when ``ti*C + t >= T``.
+    """
+    operands = {"bank": bank, "v": v, "row_weights": row_weights}
+    operands |= {"residual": residual, "reading": reading}
+    sizes = wholes(
+        "fx_read",
+        num_parallel=num_parallel,
+        chunk_size=chunk_size,
+        num_writes=num_writes,
+        num_tokens=num_tokens,
+        ti=ti,
+    )
+    _core.fx_read(*refs("fx_read", operands), *sizes, launch_stream("fx_read", bank.device))
+    raise_versions((residual, reading))
+
+
+def plan_fx_read(
+    bank: torch.Tensor,
+    v: torch.Tensor,
+    row_weights: torch.Tensor,
+    residual: torch.Tensor,
+    reading: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_writes: int,
+    num_tokens: int,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`fx_read` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
+    operands = {"bank": bank, "v": v, "row_weights": row_weights}
+    operands |= {"residual": residual, "reading": reading}
+    sizes = wholes(
+        "fx_read",
+        num_parallel=num_parallel,
+        chunk_size=chunk_size,
+        num_writes=num_writes,
+        num_tokens=num_tokens,
+        steps=steps,
+    )
+    bound = _core.plan_fx_read(*refs("fx_read", operands), *sizes, flag("fx_read", "pdl", pdl))
+    return Plan._recorded(bound, operands)
+
+
+def fx_write(
+    bank: torch.Tensor,
+    delta: torch.Tensor,
+    updates: torch.Tensor,
+    *,
+    ti: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_writes: int,
+    snap: torch.Tensor | None = None,
+    bpre: torch.Tensor | None = None,
+) -> None:
+    """Make the writes of step ``ti``; with ``snap``, keep the rows as they were.
+
+    For each group of records of one slot s: ``bank[s] = round(cpe * bank[s] + sum_e pd_e *
+    delta[t(e)])``, the sum a chain of fused multiply-adds in record order from +0, the decay
+    (of the LAST record) fused onto it.
+
+    Args:
+        bank: bfloat16 or float32 ``[rows, hd]``, in place.
+        delta: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
+        updates: int32 ``[N, C*W, 4]``, write records sorted by slot with the bits of pd and cpe, on
+            a 16-byte boundary.
+        ti: The step.
+        num_parallel: P.
+        chunk_size: C.
+        num_writes: W.
+        snap: ``[N*C*W, hd]`` of the bank's dtype, out: the dense layout of
+            :func:`~sdm_runtime.kernels.gx_pa2`; rows of no group are left as they are.
+        bpre: int32 ``[N, ceil(C*W/32)+1]``; with ``snap``, and only then.
+    """
+    operands = {"bank": bank, "delta": delta, "updates": updates}
+    optional = (optional_ref("fx_write", "snap", snap), optional_ref("fx_write", "bpre", bpre))
+    sizes = wholes(
+        "fx_write", num_parallel=num_parallel, chunk_size=chunk_size, num_writes=num_writes, ti=ti
+    )
+    read = refs("fx_write", operands)
+    _core.fx_write(*read, *optional, *sizes, launch_stream("fx_write", bank.device))
+    raise_versions((bank, *present(snap=snap).values()))
+
+
+def plan_fx_write(
+    bank: torch.Tensor,
+    delta: torch.Tensor,
+    updates: torch.Tensor,
+    *,
+    steps: int,
+    num_parallel: int,
+    chunk_size: int,
+    num_writes: int,
+    snap: torch.Tensor | None = None,
+    bpre: torch.Tensor | None = None,
+    pdl: bool = False,
+) -> Plan:
+    """Record :func:`fx_write` for the steps ``0..steps-1``; ``pdl`` as in :func:`plan_fx_read`."""
+    operands = {"bank": bank, "delta": delta, "updates": updates}
+    optional = (optional_ref("fx_write", "snap", snap), optional_ref("fx_write", "bpre", bpre))
+    sizes = wholes(
+        "fx_write",
+        num_parallel=num_parallel,
+        chunk_size=chunk_size,
+        num_writes=num_writes,
+        steps=steps,
+    )
+    bound = _core.plan_fx_write(
+        *refs("fx_write", operands), *optional, *sizes, flag("fx_write", "pdl", pdl)
+    )
+    return Plan._recorded(bound, operands | present(snap=snap, bpre=bpre))

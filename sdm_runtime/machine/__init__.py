@@ -1,0 +1,1 @@
+"""What this build and this machine can run."""

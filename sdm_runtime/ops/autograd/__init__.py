@@ -1,0 +1,1 @@
+"""The operation as autograd sees it."""

@@ -1,0 +1,31 @@
+"""One checked call: everything that the forward and the backward need to know besides tensors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sdm_runtime.ops.call.geometry import Geometry
+from sdm_runtime.ops.call.quant import SnapshotFormat
+
+
+class Call(NamedTuple):
+    """The sizes and options of a call, after its checks. Calls of a kind are equal."""
+
+    geometry: Geometry
+    form: SnapshotFormat
+    grad_bank_fp32: bool
+    gemm: str
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes by the spec's letters, for the dispatch record."""
+        g = self.geometry
+        return {
+            "P": g.streams,
+            "T": g.tokens,
+            "C": g.chunk,
+            "W": g.writes,
+            "R": g.reads,
+            "hd": g.head_dim,
+            "steps": g.steps,
+            "snapshot": self.form.name,
+        }

@@ -1,0 +1,220 @@
+"""Every check of the operation's arguments, before any work: ValueError or TypeError, by name."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.errors import CudaError
+from sdm_runtime.machine.backends import backends
+from sdm_runtime.machine.environment import switch
+from sdm_runtime.machine.forked import check_threads
+from sdm_runtime.ops.call.call import Call
+from sdm_runtime.ops.call.geometry import (
+    MAX_CHUNK,
+    MAX_ENTRIES,
+    MIN_CHUNK,
+    Geometry,
+    effective_chunk,
+)
+from sdm_runtime.ops.call.plain_tensors import check_apart, check_plain
+from sdm_runtime.ops.call.quant import snapshot_format
+from sdm_runtime.ops.call.staging import Inputs, as_streams
+from sdm_runtime.tensor.words import describe
+
+_OP = "sdm_write_read"
+_BANK_DTYPES = (torch.bfloat16, torch.float32)
+_INDEX_DTYPES = (torch.int32, torch.int64)
+_QUANT = ("none", "bf16", "fp8", "int4")
+_GEMM = ("auto", "fixed", "blas")
+_MAX_HEAD_DIM = 1 << 20
+_MAX_ROWS = 2**31 - 2  # rows are int32, and one value sorts behind them all
+
+
+def check_call(
+    memory: Tensor,
+    inputs: Inputs,
+    *,
+    chunk_size: int,
+    num_memory_slots: int,
+    num_parallel: int,
+    snapshot_quant: str,
+    grad_bank_fp32: bool,
+    gemm: str,
+    shared_bank: bool,
+) -> tuple[Inputs, Call]:
+    """The inputs as [P, T, .] views and the call's sizes; raises for anything that does not fit."""
+    _check_tensors(memory, inputs)
+    for name, x in inputs._asdict().items():
+        check_apart(memory, name, x)
+    _check_options(chunk_size, num_memory_slots, num_parallel, snapshot_quant, gemm)
+    _check_flags(grad_bank_fp32=grad_bank_fp32, shared_bank=shared_bank)
+    _check_bank(memory)
+    _check_bank_owners(memory, num_memory_slots, num_parallel, shared_bank)
+    geometry = _check_shapes(memory, inputs, num_parallel, chunk_size)
+    if snapshot_quant == "int4" and geometry.head_dim % 2:
+        raise _value("snapshot_quant", "an even head_dim with 'int4'", f"{geometry.head_dim}")
+    if gemm == "blas" and memory.device.type == "cpu":
+        raise _value("gemm", "'auto' or 'fixed' on the CPU, whose chain has no BLAS step", "'blas'")
+    if memory.device.type == "cpu":
+        check_threads(_OP)
+    streams = Inputs(*(as_streams(x, num_parallel) for x in inputs))
+    if switch("SDM_CHECK_INDICES"):
+        _check_indices(memory, streams, num_memory_slots)
+    form = snapshot_format(snapshot_quant, memory.dtype, geometry.head_dim)
+    return streams, Call(geometry, form, grad_bank_fp32, gemm)
+
+
+def check_saveable(memory: Tensor, inputs: Inputs) -> None:
+    """Autograd cannot save inference tensors; it would say so only after the bank has advanced."""
+    for name, x in (("memory", memory), *inputs._asdict().items()):
+        if x.is_inference():
+            raise _value(name, "no inference tensor where a gradient is asked for", "one")
+
+
+def check_backend(memory: Tensor) -> None:
+    """Both passes run kernels: say before any work if there are none for memory's device."""
+    cuda = backends()["cuda"] if memory.is_cuda else True
+    if cuda is not True:
+        raise CudaError(
+            f"[{_OP}] memory: expected a CPU tensor, since the CUDA kernels cannot run here "
+            f"({cuda}), got one on {memory.device}"
+        )
+
+
+def _value(name: str, expected: str, got: str) -> ValueError:
+    return ValueError(f"[{_OP}] {name}: expected {expected}, got {got}")
+
+
+def _type(name: str, expected: str, got: str) -> TypeError:
+    return TypeError(f"[{_OP}] {name}: expected {expected}, got {got}")
+
+
+def _check_tensors(memory: Tensor, inputs: Inputs) -> None:
+    for name, x in (("memory", memory), *inputs._asdict().items()):
+        if not isinstance(x, Tensor):
+            raise _type(name, "a torch.Tensor", type(x).__name__)
+        check_plain(name, x)
+        if memory.device.type not in ("cpu", "cuda"):
+            raise _value("memory", "a CPU or CUDA tensor", str(memory.device))
+        if x.device != memory.device:
+            raise _value(name, f"memory's device {memory.device}", str(x.device))
+        index = name.endswith("_idx")
+        if index and x.dtype not in _INDEX_DTYPES:
+            raise _type(name, "int32 or int64", describe(x))
+        if not index and not x.dtype.is_floating_point:
+            raise _type(name, "a floating-point dtype", describe(x))
+
+
+def _check_options(
+    chunk_size: int, num_memory_slots: int, num_parallel: int, snapshot_quant: str, gemm: str
+) -> None:
+    numbers = (
+        ("chunk_size", chunk_size, MIN_CHUNK, MAX_CHUNK),
+        ("num_memory_slots", num_memory_slots, 0, None),
+        ("num_parallel", num_parallel, 1, None),
+    )
+    for name, value, low, high in numbers:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _type(name, "an int", f"{value!r}")
+        if value < low or (high is not None and value > high):
+            bounds = f"at least {low}" if high is None else f"{low}..{high}"
+            raise _value(name, bounds, f"{value}")
+    for name, word, words in (
+        ("snapshot_quant", snapshot_quant, _QUANT),
+        ("gemm", gemm, _GEMM),
+    ):
+        if word not in words:
+            raise _value(name, "one of " + ", ".join(words), f"{word!r}")
+
+
+def _check_flags(**flags: bool) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise _type(name, "a bool", f"{value!r}")
+
+
+def _check_bank(memory: Tensor) -> None:
+    if memory.dim() != 2 or not 1 <= memory.shape[1] <= _MAX_HEAD_DIM:
+        raise _value("memory", f"[rows, 1..{_MAX_HEAD_DIM}]", describe(memory))
+    if memory.dtype not in _BANK_DTYPES:
+        raise _type("memory", "bfloat16 or float32", describe(memory))
+    if not 1 <= memory.shape[0] <= _MAX_ROWS:
+        raise _value("memory", f"1..{_MAX_ROWS} rows", describe(memory))
+    if not memory.is_contiguous():
+        raise _value("memory", "a contiguous bank", f"strides {list(memory.stride())}")
+
+
+def _check_bank_owners(memory: Tensor, slots: int, streams: int, shared_bank: bool) -> None:
+    if slots == 0:
+        if streams > 1 and not shared_bank:
+            raise _value(
+                "num_memory_slots",
+                f"the slots of each of {streams} streams, or shared_bank=True",
+                "0",
+            )
+    elif shared_bank:
+        raise _value("shared_bank", f"False with num_memory_slots = {slots}", "True")
+    elif memory.shape[0] != streams * slots:
+        raise _value(
+            "memory",
+            f"num_parallel * num_memory_slots = {streams * slots} rows",
+            describe(memory),
+        )
+
+
+def _check_shapes(memory: Tensor, inputs: Inputs, streams: int, chunk_size: int) -> Geometry:
+    leading = _leading(inputs.k_idx, "k_idx", streams)
+    tokens = leading[-1] if len(leading) == 2 else leading[0] // streams
+    if tokens < 1:
+        raise _value("k_idx", "at least one token", describe(inputs.k_idx))
+    if not inputs.q_idx.dim():
+        raise _value(
+            "q_idx", f"[P, T, .] or [P*T, .] with P = num_parallel = {streams}", "a scalar"
+        )
+    writes, reads, head_dim = inputs.k_idx.shape[-1], inputs.q_idx.shape[-1], memory.shape[1]
+    for name, x, widths in (
+        ("k_idx", inputs.k_idx, ()),
+        ("q_idx", inputs.q_idx, ()),
+        ("k_val", inputs.k_val, (writes,)),
+        ("q_val", inputs.q_val, (reads,)),
+        ("v", inputs.v, (head_dim,)),
+        ("beta", inputs.beta, (1,)),
+        ("g", inputs.g, (1, writes)),
+    ):
+        _check_shape(name, x, streams, tokens, widths)
+    chunk = effective_chunk(chunk_size, tokens)
+    return Geometry(streams, tokens, chunk, writes, reads, head_dim, memory.shape[0])
+
+
+def _leading(x: Tensor, name: str, streams: int) -> tuple[int, ...]:
+    fits = x.dim() == 3 and x.shape[0] == streams
+    if not fits and not (x.dim() == 2 and x.shape[0] % streams == 0):
+        raise _value(name, f"[P, T, .] or [P*T, .] with P = num_parallel = {streams}", describe(x))
+    return tuple(x.shape[:-1])
+
+
+def _check_shape(name: str, x: Tensor, streams: int, tokens: int, widths: tuple[int, ...]) -> None:
+    """widths: the last dimensions that fit; none: any from 1 to MAX_ENTRIES."""
+    fits = tuple(x.shape[:-1]) in ((streams, tokens), (streams * tokens,))
+    width = x.shape[-1] if x.dim() else 0
+    fits = fits and (width in widths if widths else 1 <= width <= MAX_ENTRIES)
+    if not fits:
+        last = " or ".join(map(str, widths)) if widths else f"1..{MAX_ENTRIES}"
+        raise _value(
+            name,
+            f"[{streams}, {tokens}, {last}] or [{streams * tokens}, {last}]",
+            describe(x),
+        )
+
+
+def _check_indices(memory: Tensor, inputs: Inputs, slots: int) -> None:
+    """Each stream's rows must be its own (a device synchronization, so only on request)."""
+    for name, x in (("k_idx", inputs.k_idx), ("q_idx", inputs.q_idx)):
+        for stream in range(x.shape[0]):
+            low, high = (stream * slots, (stream + 1) * slots) if slots else (0, memory.shape[0])
+            found = torch.aminmax(x[stream])
+            least, most = int(found.min), int(found.max)
+            if least < low or most >= high:
+                bad = least if least < low else most
+                raise _value(name, f"rows {low}..{high - 1} in stream {stream}", f"{bad}")

@@ -1,0 +1,46 @@
+"""Tensors whose memory the operation can use: dense, untransformed, apart from the bank."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from sdm_runtime.tensor.refs import check_memory, extent_bytes
+from sdm_runtime.tensor.words import layout_word
+
+_OP = "sdm_write_read"
+
+
+def check_plain(name: str, x: Tensor) -> None:
+    """Raise unless x is a dense tensor with values in memory, outside of torch's transforms.
+
+    Kernels and out= operations would drop a tangent or a batch dimension without a word, or fail
+    when the bank has already advanced.
+
+    Raises:
+        TypeError: x is sparse or nested, or wrapped by torch.func.
+        ValueError: x has a forward-mode tangent, negates its memory, or has lost it.
+    """
+    if layout := layout_word(x):
+        raise TypeError(f"[{_OP}] {name}: expected a dense tensor, got {layout}")
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):
+        raise TypeError(
+            f"[{_OP}] {name}: expected a tensor outside of torch.func (the operation has a "
+            "backward of its own and no rules for vmap, grad or jvp), got one inside"
+        )
+    if forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
+        raise ValueError(
+            f"[{_OP}] {name}: expected no tangent (there is no forward-mode derivative), got one"
+        )
+    if x.device.type in ("cpu", "cuda"):
+        check_memory(f"[{_OP}] {name}", x)
+
+
+def check_apart(memory: Tensor, name: str, x: Tensor) -> None:
+    """Raise ValueError when x lies in the bank's memory, which changes while x is still read."""
+    if x.untyped_storage().data_ptr() != memory.untyped_storage().data_ptr():
+        return
+    first, bank = x.data_ptr(), memory.data_ptr()
+    if first < bank + extent_bytes(memory) and bank < first + extent_bytes(x):
+        raise ValueError(f"[{_OP}] {name}: expected memory apart from the bank, got a part of it")

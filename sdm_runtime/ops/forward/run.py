@@ -1,0 +1,115 @@
+"""The forward: segments of steps; all chunks of one are prepared at once, then run in order."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.dispatch import Dispatch, record
+from sdm_runtime.machine.backends import supports_pdl
+from sdm_runtime.ops.call.bank_lease import raise_version
+from sdm_runtime.ops.call.call import Call
+from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.call.staging import Inputs, stage, unstage
+from sdm_runtime.ops.chunks.chunk_kernels import (
+    ChunkEvents,
+    kernel_inputs,
+    pair_matrices,
+    prepare_chunks,
+)
+from sdm_runtime.ops.chunks.event_order import event_order
+from sdm_runtime.ops.chunks.matrices import scaled_transpose, unit_inverse
+from sdm_runtime.ops.chunks.products import add_product, product
+from sdm_runtime.ops.forward.chain import StepOperands, StepsDone, run_steps
+from sdm_runtime.ops.forward.store import DropStore, KeepStore, Saved, Store
+from sdm_runtime.ops.forward.token_step import TokenStep, run_token_step
+
+
+def run_forward(
+    bank: Tensor, inputs: Inputs, call: Call, *, keep: bool
+) -> tuple[Tensor, Saved | None]:
+    """Advance bank [rows, hd] in place over all tokens, and record the dispatch.
+
+    Returns the readings [P*T, hd] in the bank's dtype, and what a backward needs if it is kept.
+    Otherwise working memory does not grow with T. Both ways run the same operations on the same
+    segments, so their bits agree.
+    """
+    geometry = call.geometry
+    # Allocated in its last shape: autograd would refuse to let the caller change a view in place.
+    readings = bank.new_empty(geometry.streams * geometry.tokens, geometry.head_dim)
+    by_stream = readings.view(geometry.streams, geometry.tokens, geometry.head_dim)
+    segments = list(geometry.segments(cuda=bank.is_cuda))
+    store: Store
+    if keep:
+        store = KeepStore(bank, geometry, segments[0].steps, call.form)
+    else:
+        store = DropStore(bank, geometry, segments[0].steps)
+    raise_version(bank)
+    done = [_run_segment(bank, inputs, geometry, s, by_stream, store) for s in segments]
+    record(
+        Dispatch(
+            op="sdm_write_read.forward",
+            route="chain",
+            backend="cuda" if bank.is_cuda else "host",
+            gemm="gx_gemm",
+            gemm_reason="the forward has no other",
+            pdl=supports_pdl(bank.device),
+            geometry=call.describe(),
+            launches=sum(steps.launches for steps in done),
+            plan_us=sum(steps.plan_us for steps in done),
+        )
+    )
+    return readings, store.finish()
+
+
+def _run_segment(
+    bank: Tensor,
+    inputs: Inputs,
+    geometry: Geometry,
+    segment: Segment,
+    readings: Tensor,
+    store: Store,
+) -> StepsDone:
+    # Who meets whom, and with which weights.
+    given = kernel_inputs(inputs)
+    order = event_order(given, geometry, segment)
+    room = store.buffers(segment)
+    records = room.records
+    chunks, steps = prepare_chunks(given, geometry, segment, order, bank.dtype, records)
+    pairs = pair_matrices(chunks, geometry, with_a=store.needs_a)
+    beta = chunks.beta.view(-1, geometry.chunk, 1)
+    x = unit_inverse(pairs.system)
+    qx = product(pairs.qk, room.x.copy_(x), out=room.qx)
+
+    # The steps.
+    v = stage(inputs.v, geometry, segment, bank.dtype)
+    operands = StepOperands(
+        bank=bank,
+        v=v,
+        row_weights=steps.row_weights,
+        updates=steps.updates,
+        x=scaled_transpose(x, beta),
+        residual=room.residual,
+        reading=torch.empty_like(v, dtype=torch.float32),
+        delta=room.delta,
+        snap=room.snapshot,
+        bpre=None if records is None else records.bpre,
+    )
+
+    def token_by_token(step: int) -> TokenStep:
+        here = slice(step * geometry.streams, (step + 1) * geometry.streams)
+        tokens = slice(here.start * geometry.chunk, here.stop * geometry.chunk)
+        events = ChunkEvents(chunks.events[here], chunks.places[here], chunks.beta[tokens])
+        number, updates = segment.first + step, steps.updates[here]
+        return run_token_step(number, bank, v[here], inputs, events, updates, geometry)
+
+    done = run_steps(operands, qx, geometry, segment, token_by_token)
+
+    # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
+    u = operands.residual * beta
+    y = add_product(operands.reading, qx, u)
+    for step, tokens in done.again.items():
+        y[step * geometry.streams :][: geometry.streams] = tokens.readings
+    unstage(y, readings, geometry, segment)
+    store.keep(segment, room, pairs.a, done.again)
+    return done

@@ -1,0 +1,165 @@
+"""Buffers of the forward's segments: kept for a backward, or reused and dropped."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.call.quant import SnapshotFormat, encode
+from sdm_runtime.ops.chunks.products import add_product
+from sdm_runtime.ops.chunks.records import (
+    ChainRecords,
+    records_layout,
+    records_of,
+    segment_records,
+)
+from sdm_runtime.ops.forward.token_step import TokenStep
+from sdm_runtime.tensor.arena import Arena
+
+
+class Saved(NamedTuple):
+    """All that a backward needs besides the bank; N chunks, n = C*W writes each."""
+
+    delta: Tensor  # [N, C, hd] f32
+    innovation: Tensor  # [N, C, hd] f32: v minus the bank's answer at the token; delta = beta * it
+    x: Tensor  # [N, C, C] f32
+    qx: Tensor  # [N, C, C] f32
+    snapshot: Tensor  # [N*n, columns], the written groups' rows before their step, densely numbered
+    scales: Tensor | None  # [N*n] f32, quantized rows only
+    records: Arena  # ChainRecords
+
+
+class SegmentBuffers(NamedTuple):
+    """Where one segment's steps work; G chunks."""
+
+    delta: Tensor  # f32 [G, C, hd], zeros
+    residual: Tensor  # f32 [G, C, hd]: will be v minus the answer of the bank before the chunk
+    x: Tensor  # f32 [G, C, C]
+    qx: Tensor  # f32 [G, C, C]
+    snapshot: Tensor | None  # [G*n, hd] of the bank's dtype: the rows that are written, if kept
+    records: ChainRecords | None  # if they are kept
+
+
+class Store(Protocol):
+    """Where a segment's steps work, and what becomes of their results."""
+
+    needs_a: bool  # keep() takes A
+
+    def buffers(self, segment: Segment) -> SegmentBuffers:
+        """Those of a segment, until the next one's are asked for."""
+
+    def keep(
+        self, segment: Segment, done: SegmentBuffers, a: Tensor | None, again: dict[int, TokenStep]
+    ) -> None:
+        """Take a finished segment; a f32 [G, C, C] if needed; again: its steps run by token."""
+
+    def finish(self) -> Saved | None:
+        """Everything a backward needs, if it is kept."""
+
+
+class DropStore:
+    """One segment's buffers, used again and again."""
+
+    needs_a = False
+
+    def __init__(self, bank: Tensor, geometry: Geometry, segment_steps: int) -> None:
+        """Size the buffers for segments of at most segment_steps steps."""
+        self._streams, chunk, f32 = geometry.streams, geometry.chunk, torch.float32
+        count = segment_steps * geometry.streams
+        self._delta = bank.new_empty((count, chunk, geometry.head_dim), dtype=f32)
+        self._residual = torch.empty_like(self._delta)
+        self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
+        self._qx = torch.empty_like(self._x)
+
+    def buffers(self, segment: Segment) -> SegmentBuffers:
+        """The same memory for every segment; nothing is restored, and no chain follows."""
+        count = segment.steps * self._streams
+        delta, residual, x, qx = (
+            buffer[:count] for buffer in (self._delta, self._residual, self._x, self._qx)
+        )
+        return SegmentBuffers(delta.zero_(), residual, x, qx, snapshot=None, records=None)
+
+    def keep(
+        self, segment: Segment, done: SegmentBuffers, a: Tensor | None, again: dict[int, TokenStep]
+    ) -> None:
+        """Drop everything."""
+
+    def finish(self) -> None:
+        """There is nothing to hand over."""
+
+
+class KeepStore:
+    """Buffers for all steps; narrower snapshots are encoded segment by segment."""
+
+    needs_a = True
+
+    def __init__(
+        self, bank: Tensor, geometry: Geometry, segment_steps: int, form: SnapshotFormat
+    ) -> None:
+        """Allocate for the whole call."""
+        self._geometry, self._form = geometry, form
+        count, chunk, f32 = geometry.chunks, geometry.chunk, torch.float32
+        self._delta = bank.new_zeros((count, chunk, geometry.head_dim), dtype=f32)
+        self._innovation = torch.empty_like(self._delta)
+        self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
+        self._qx = torch.empty_like(self._x)
+        self._arena = records_layout(geometry).allocate(bank)
+        self._records = records_of(self._arena)
+        rows = count * geometry.chunk_writes
+        self._snapshot = bank.new_empty((rows, form.columns), dtype=form.dtype)
+        self._scales = bank.new_empty(rows, dtype=f32) if form.scaled else None
+        self._segment_rows: Tensor | None = None  # of one segment, before they are encoded
+        if not form.exact:
+            rows = segment_steps * geometry.streams * geometry.chunk_writes
+            self._segment_rows = bank.new_empty((rows, geometry.head_dim))
+
+    def buffers(self, segment: Segment) -> SegmentBuffers:
+        """The segment's part of what is kept; rows that keep() encodes are apart."""
+        chunks, rows = self._geometry.chunk_range(segment), self._row_range(segment)
+        if self._segment_rows is None:
+            snapshot = self._snapshot[rows]
+        else:
+            snapshot = self._segment_rows[: rows.stop - rows.start]
+        return SegmentBuffers(
+            delta=self._delta[chunks],
+            residual=self._innovation[chunks],
+            x=self._x[chunks],
+            qx=self._qx[chunks],
+            snapshot=snapshot,
+            records=segment_records(self._records, self._geometry, segment),
+        )
+
+    def keep(
+        self, segment: Segment, done: SegmentBuffers, a: Tensor | None, again: dict[int, TokenStep]
+    ) -> None:
+        """Turn the residual into the innovation; encode the snapshot if it is narrower."""
+        assert a is not None
+        streams = self._geometry.streams
+        innovation = add_product(done.residual, a, done.delta, alpha=-1)
+        for step, tokens in again.items():
+            innovation[step * streams : (step + 1) * streams] = tokens.innovation
+        if not self._form.exact:
+            assert done.snapshot is not None
+            where = self._row_range(segment)
+            self._snapshot[where], scales = encode(done.snapshot, self._form)
+            if self._scales is not None and scales is not None:
+                self._scales[where] = scales
+
+    def _row_range(self, segment: Segment) -> slice:
+        chunks, n = self._geometry.chunk_range(segment), self._geometry.chunk_writes
+        return slice(chunks.start * n, chunks.stop * n)
+
+    def finish(self) -> Saved:
+        """Everything a backward needs."""
+        return Saved(
+            delta=self._delta,
+            innovation=self._innovation,
+            x=self._x,
+            qx=self._qx,
+            snapshot=self._snapshot,
+            scales=self._scales,
+            records=self._arena,
+        )

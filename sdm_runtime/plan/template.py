@@ -1,0 +1,43 @@
+"""A chain's plans, to be bound to new operands again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sdm_runtime.plan.chain import StepChain
+from sdm_runtime.tensor.arena import Arena
+from sdm_runtime.tensor.refs import operand_refs
+
+
+class ChainTemplate:
+    """The plans of a bound chain, without its operands.
+
+    Binding makes the checks of :meth:`StepChain.bind`. On the first chain's device it looks up and
+    loads nothing, which takes a fraction of the time of recording the plans.
+    """
+
+    def __init__(self, chain: StepChain):
+        """Keep the plans of a bound chain, and none of its tensors."""
+        self._core = chain._require_bound()
+
+    def bind(self, operands: dict[str, torch.Tensor]) -> StepChain:
+        """The chain on ``operands``: by name, those of every plan.
+
+        Raises:
+            TypeError, ValueError: An operand that no kernel takes.
+            PlanError: As :meth:`StepChain.bind`; nothing is bound.
+        """
+        operands = dict(operands)  # the chain's own
+        return self.bind_read(operands, operand_refs(operands, "[chain] bind "))
+
+    def bind_read(
+        self, operands: dict[str, torch.Tensor], refs: Any, arenas: Sequence[Arena] = ()
+    ) -> StepChain:
+        """The same for operands that :func:`~sdm_runtime.tensor.refs.operand_refs` has read.
+
+        The chain keeps the dict and the arenas, which must stay as they are.
+        """
+        return StepChain._of_core(self._core.rebind(refs), operands, refs, arenas)

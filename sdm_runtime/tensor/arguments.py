@@ -1,0 +1,62 @@
+"""Arguments of the step kernels as the core takes them; every refusal names kernel and argument."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any, SupportsIndex
+
+import torch
+
+from sdm_runtime.tensor.refs import tensor_ref
+
+
+def refs(kernel: str, operands: Mapping[str, torch.Tensor]) -> list[Any]:
+    """References to the operands, in order. Raises as ``tensor_ref``."""
+    return [tensor_ref(f"[{kernel}] {name}", tensor) for name, tensor in operands.items()]
+
+
+def optional_ref(kernel: str, name: str, tensor: torch.Tensor | None) -> Any:
+    """None for an operand that is not there: None or an empty tensor. Raises as ``tensor_ref``."""
+    if tensor is None or (
+        isinstance(tensor, torch.Tensor) and not tensor.is_nested and tensor.numel() == 0
+    ):
+        return None
+    return tensor_ref(f"[{kernel}] {name}", tensor)
+
+
+def present(**optional: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """Those for which :func:`optional_ref` gives a reference, by name."""
+    return {name: x for name, x in optional.items() if x is not None and x.numel() > 0}
+
+
+def whole(kernel: str, name: str, value: SupportsIndex) -> int:
+    """A whole number that the core's int64 holds; its range is the launcher's to check.
+
+    Raises:
+        TypeError: ``value`` is a bool or no integer.
+        ValueError: It does not fit 64 bits.
+    """
+    if type(value) is int and -(1 << 63) <= value < 1 << 63:
+        return value
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"[{kernel}] {name}: expected an int, got {value!r}")
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"[{kernel}] {name}: expected an int of 64 bits, got {number}")
+    return number
+
+
+def wholes(kernel: str, **values: SupportsIndex) -> tuple[int, ...]:
+    """Several of :func:`whole`, by name, in order."""
+    return tuple(whole(kernel, name, value) for name, value in values.items())
+
+
+def flag(kernel: str, name: str, value: bool) -> bool:
+    """``value``. Raises TypeError when it is no bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"[{kernel}] {name}: expected a bool, got {value!r}")
+    return value

@@ -1,0 +1,1 @@
+"""Checkpoints: written whole, checked before they are used."""

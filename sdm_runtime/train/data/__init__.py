@@ -1,0 +1,1 @@
+"""Bytes to learn from, and the sequences drawn from them."""

@@ -1,0 +1,1 @@
+"""``sdm-train``: options, sessions, and the two kinds of run."""

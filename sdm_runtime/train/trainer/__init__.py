@@ -1,0 +1,1 @@
+"""A model, its optimizer and the steps of a training run, on one process or several."""

@@ -1,0 +1,96 @@
+"""The gradients of many chunks at once on a GPU: as in parts of few chunks, and as on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from chunk_cases import (
+    BF16,
+    F32,
+    ChunkCase,
+    Tensors,
+    chain_outputs,
+    chunk_inputs,
+    chunk_order,
+    gradient_inputs,
+    gradient_outputs,
+    prepare_outputs,
+)
+from gpu import on_cpu, on_gpu
+from kernel_checks import differing
+
+from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.call.staging import Inputs
+from sdm_runtime.ops.chunks import chunk_kernels
+from sdm_runtime.ops.chunks.event_order import EventOrder
+from sdm_runtime.ops.chunks.records import ChainRecords
+
+STREAMS, STEPS = 16, 40  # more chunks than two for every SM
+CASES = {
+    "alone": ChunkCase(W=8, R=8, S=4096),
+    "hot": ChunkCase(W=4, R=5, S=6, repeats=True),
+    "one slot": ChunkCase(W=3, R=3, S=1, repeats=True),
+    "a gate a write": ChunkCase(W=8, R=4, S=100, gates=8, values=BF16),
+    "one write": ChunkCase(W=1, R=1, S=40),
+}
+
+
+def _many(case: ChunkCase) -> ChunkCase:
+    return replace(case, P=STREAMS, T=STEPS * case.C - 5)
+
+
+def _operands(case: ChunkCase) -> Tensors:
+    """Of weight_gradients, from the host twins."""
+    inputs, chain = chunk_inputs(case), chain_outputs(case)
+    events = prepare_outputs(case)["events"]
+    chunk_kernels.prepare_chunks(
+        Inputs(**inputs, v=torch.empty(0)),
+        _geometry(case),
+        Segment(0, case.steps),
+        EventOrder(**chunk_order(case, inputs)),
+        BF16 if case.bf16_weights else F32,
+        ChainRecords(events=events, **chain),
+    )
+    return gradient_inputs(case) | {"events": events, "beta": chain["beta"]}
+
+
+def _geometry(case: ChunkCase) -> Geometry:
+    return Geometry(case.P, case.T, case.C, case.W, case.R, 8, case.P * case.S)
+
+
+def _gradients(case: ChunkCase, operands: Tensors, part: int) -> Tensors:
+    """By calls for `part` steps each."""
+    device = operands["events"].device
+    out = {k: x.to(device) for k, x in gradient_outputs(case).items() if k in ("dk", "dq", "dg")}
+    for first in range(0, case.steps, part):
+        segment = Segment(first, min(first + part, case.steps))
+        chunks = slice(segment.first * case.P, segment.last * case.P)
+        rows = slice(chunks.start * case.C, chunks.stop * case.C)
+        chunk_kernels.weight_gradients(
+            operands["events"][chunks],
+            _geometry(case),
+            segment,
+            operands["beta"][rows],
+            operands["d_m"][chunks],
+            operands["d_qk"][chunks],
+            chunk_kernels.RowDots(*(operands[k][rows] for k in chunk_kernels.RowDots._fields)),
+            chunk_kernels.WeightGradients(out["dk"], out["dq"], out["dg"]),
+        )
+    return out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_whole_chunks(name: str) -> None:
+    case = _many(CASES[name])
+    operands = _operands(case)
+    wanted = _gradients(case, operands, case.steps)
+    given = on_gpu(operands)
+    whole = on_cpu(_gradients(case, given, case.steps))
+    assert differing(on_cpu(_gradients(case, given, 2)), whole) == []
+    # Exponentials differ in their last bits.
+    limit = 1e-6 if case.values == F32 else 8e-3
+    for key, exact in wanted.items():
+        scale = exact.double().abs().max()
+        assert (whole[key].double() - exact.double()).abs().max() <= limit * scale, key
