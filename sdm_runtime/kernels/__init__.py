@@ -4,7 +4,7 @@ Every function takes CPU tensors (the host twin runs) or tensors of one CUDA dev
 place on its outputs. No autograd, but the versions of what is written are raised: a graph that
 saved it before refuses its backward. A launch and its plan go through the same checks: ValueError
 or TypeError name the argument, the expected and the given value, and nothing is changed.
-The arithmetic is fixed to the bit by the project's contract of the step chain.
+The arithmetic is fixed to the bit by docs/step_chain.md, section 4.
 
 Sizes: P streams (``num_parallel``), C tokens a chunk (``chunk_size``), W writes and R reads a
 token, N = steps * P chunks; chunk ``ti*P + p`` is stream p's at step ``ti``, token t of chunk n is

@@ -12,7 +12,7 @@ F32, BF16, F64, I32 = torch.float32, torch.bfloat16, torch.float64, torch.int32
 
 @dataclass(frozen=True)
 class ChunkCase:
-    """Sizes by the spec's letters; a small S gives long groups."""
+    """Sizes by the letters of docs/step_chain.md; a small S gives long groups."""
 
     P: int = 2
     T: int = 40

@@ -1,4 +1,7 @@
-"""What the chunk kernels compute, from the spec's formulas: dense float64 matrices over entries."""
+"""What the chunk kernels compute, as dense float64 matrices over entries.
+
+The formulas are those of docs/step_chain.md, section 2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step kernels as section 4 of the step chain's contract words them, one scalar at a time.
+"""The step kernels in the words of docs/step_chain.md, section 4, one scalar at a time.
 
 Slow on purpose, and independent of the package: every operation is one numpy float32 operation or
 one ``fmaf`` of the C library, in the order that the text gives. Functions take the tensors and

@@ -18,7 +18,7 @@ def test_the_page_runs() -> None:
     assert len(blocks) == PAGE.count("```python") == 4
     names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "frameworks.md", "exec"), names)
+        exec(compile(block, "docs/frameworks.md", "exec"), names)
     layer = names["layer"]
     assert isinstance(layer, SparseDeltaMemory)
     with torch.no_grad():

@@ -16,7 +16,7 @@ DIFFERENTIABLE = ("memory", "k_val", "v", "beta", "g", "q_val")
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes and options; the letters are the spec's."""
+    """Sizes and options; the letters are those of docs/step_chain.md."""
 
     P: int = 2
     T: int = 50

@@ -336,7 +336,7 @@ def test_an_input_may_be_written_after_the_call():
 
 @pytest.mark.parametrize("hd", [16, 256])
 def test_what_is_saved_for_an_entry(hd):
-    """Bytes besides rows and matrices, as DESIGN.md counts them; the inputs are not among them."""
+    """Bytes besides rows, matrices and inputs, as sdm_runtime/ops/DESIGN.md counts them."""
     case = CASE.but(hd=hd, T=32)
     inputs, saved = _leaves(case), []
     with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda _: None):

@@ -30,7 +30,7 @@ ROW_TYPES = {
     "any": "kAnyRow",
 }
 
-# bank, snapshot, grad (step_chain.md, section 4).
+# bank, snapshot, grad (docs/step_chain.md, section 4).
 PA2_ROWS = [
     ("bf16", "bf16", "bf16"),
     ("bf16", "bf16", "f32"),

@@ -1,4 +1,7 @@
-"""What follows the chain: matrix products, then the gradients of the inputs (spec section 2)."""
+"""What follows the chain: matrix products, then the gradients of the inputs.
+
+docs/step_chain.md, sections 2 and 5.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def input_gradients(
 def _cell_gradients(
     segment: Segment, operands: ChainOperands, saved: Saved, geometry: Geometry
 ) -> CellGradients:
-    # X^T d_delta = d_u and X u = delta turn the spec's dM into -tril(d_u delta^T, -1).
+    # X^T d_delta = d_u and X u = delta turn dM into -tril(d_u delta^T, -1).
     where = geometry.chunk_range(segment)
     delta, gy = saved.delta[where], operands.gy[where]
     return CellGradients(lower_products(operands.d_u[where], delta), lower_products(gy, delta))

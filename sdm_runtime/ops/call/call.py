@@ -17,7 +17,7 @@ class Call(NamedTuple):
     gemm: str
 
     def describe(self) -> dict[str, Any]:
-        """Sizes by the spec's letters, for the dispatch record."""
+        """Sizes by the letters of docs/step_chain.md, for the dispatch record."""
         g = self.geometry
         return {
             "P": g.streams,

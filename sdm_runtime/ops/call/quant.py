@@ -1,4 +1,7 @@
-"""Snapshot rows in fewer bits: bf16, fp8 e4m3 or int4 with one scale per row (spec section 4)."""
+"""Snapshot rows in fewer bits: bf16, fp8 e4m3 or int4 with one scale per row.
+
+To the bit: docs/step_chain.md, section 4.
+"""
 
 from __future__ import annotations
 

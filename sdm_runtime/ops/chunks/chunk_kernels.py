@@ -110,7 +110,7 @@ def prepare_chunks(
 class PairMatrices(NamedTuple):
     """f32 [N, C, C] each, zero where no slot is shared."""
 
-    a: Tensor | None  # the spec's A
+    a: Tensor | None  # A (docs/step_chain.md, section 2)
     system: Tensor  # diag(beta) A
     qk: Tensor
 

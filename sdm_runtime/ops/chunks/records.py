@@ -17,7 +17,7 @@ from sdm_runtime.tensor.arena import Arena, ArenaLayout, Part
 class ChainRecords(NamedTuple):
     """The step chain's operands that follow from the inputs, and the events of the gradients.
 
-    N chunks, n = C*W writes and E = C*(W+R) events each; the layouts are the chain's contract.
+    N chunks, n = C*W writes and E = C*(W+R) events each; layouts: docs/step_chain.md, section 3.
     """
 
     events: Tensor  # f64 [N, E, 2], sorted by slot: log sum; bits of the weight and of the word

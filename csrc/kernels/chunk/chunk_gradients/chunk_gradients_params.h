@@ -1,5 +1,5 @@
-// After the chain: the gradients of k, q and g, from pair terms and row dots (step_chain.md,
-// section 2), in the caller's layout.
+// After the chain: the gradients of k, q and g, from pair terms and row dots
+// (docs/step_chain.md, section 2), in the caller's layout.
 #pragma once
 #include "kernels/common/records/chunk_events.h"
 #include "kernels/common/rows/row_types.h"

@@ -1,4 +1,4 @@
-// The matrices A and QK of a chunk (step_chain.md, section 2), from its sorted events.
+// The matrices A and QK of a chunk (docs/step_chain.md, section 2), from its sorted events.
 #pragma once
 #include "kernels/common/records/chunk_events.h"
 

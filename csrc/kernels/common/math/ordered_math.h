@@ -1,5 +1,6 @@
-// The arithmetic of step_chain.md, written once for the CPU and the GPU. Contraction is off in both
-// compilers: a fused operation happens only where fused() is written, and nowhere else.
+// The arithmetic of docs/step_chain.md, section 4, written once for the CPU and the GPU.
+// Contraction is off in both compilers: a fused operation happens only where fused() is written,
+// and nowhere else.
 #pragma once
 #include "kernels/common/math/host_device.h"
 

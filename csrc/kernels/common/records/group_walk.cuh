@@ -1,8 +1,8 @@
-// How a warp walks the groups of its tile of sorted records (step_chain.md, section 3). It owns the
-// groups whose FIRST lies in the tile, up to 32 positions inside one aligned block of 32, and
-// follows the last of them beyond the tile's end. If that goes on far, the group is long: its owner
-// leaves the dots of what is beyond the tile to the warps in whose tiles it lies (their lead), and
-// the sum to its block (long_groups.cuh).
+// How a warp walks the groups of its tile of sorted records (docs/step_chain.md, section 3). It
+// owns the groups whose FIRST lies in the tile, up to 32 positions inside one aligned block of 32,
+// and follows the last of them beyond the tile's end. If that goes on far, the group is long: its
+// owner leaves the dots of what is beyond the tile to the warps in whose tiles it lies (their
+// lead), and the sum to its block (long_groups.cuh).
 #pragma once
 #include "kernels/common/records/group_list.h"
 #include "kernels/common/records/long_group_shape.h"

@@ -1,5 +1,6 @@
-// Which snapshot row belongs to a group of write records in the dense layout (step_chain.md,
-// section 3): the group's ordinal, the number of valid FIRSTs before it in its chunk.
+// Which snapshot row belongs to a group of write records in the dense layout
+// (docs/step_chain.md, section 3): the group's ordinal, the number of valid FIRSTs before it in its
+// chunk.
 #pragma once
 #include "kernels/common/math/host_device.h"
 

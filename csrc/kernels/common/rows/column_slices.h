@@ -1,4 +1,4 @@
-// Column slices of a row (step_chain.md, section 4).
+// Column slices of a row (docs/step_chain.md, section 4).
 #pragma once
 #include "kernels/common/math/ordered_math.h"
 

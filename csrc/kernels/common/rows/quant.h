@@ -1,5 +1,5 @@
 // Quantized snapshot rows, one scale each: e4m3 bytes, or int4 pairs (the even column in the high
-// nibble). step_chain.md, section 4, to the bit.
+// nibble). docs/step_chain.md, section 4, to the bit.
 #pragma once
 #include "kernels/common/math/bf16.h"
 #include "kernels/common/math/ordered_math.h"

@@ -1,4 +1,4 @@
-// A team's place in the launch, and its sums: the lane tree of step_chain.md section 4.
+// A team's place in the launch, and its sums: the lane tree (docs/step_chain.md, section 4).
 #pragma once
 #include "kernels/common/rows/team_layout.h"
 #include "kernels/common/rows/thread_rows.cuh"

@@ -1,6 +1,6 @@
 // Snapshot rows encoded on the host, in one pass over each row: e4m3 bytes or int4 pairs, and one
-// scale a row (step_chain.md, section 4). Not a step kernel: the forward calls it, no plan holds
-// it.
+// scale a row (docs/step_chain.md, section 4). Not a step kernel: the forward calls it, no plan
+// holds it.
 #pragma once
 #include "plancap/capture/tensor_ref.h"
 

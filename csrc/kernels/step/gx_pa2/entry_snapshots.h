@@ -1,5 +1,5 @@
-// Which snapshot row belongs to a group of write records in the per-entry layout (step_chain.md,
-// section 3).
+// Which snapshot row belongs to a group of write records in the per-entry layout
+// (docs/step_chain.md, section 3).
 #pragma once
 #include "kernels/common/records/records.h"
 #include "kernels/step/gx_pa2/gx_pa2_params.h"
