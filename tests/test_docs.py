@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -91,6 +93,33 @@ def unlisted(texts: dict[str, str]) -> list[str]:
     return [name for name in pages if name not in texts["README.md"]]
 
 
+def kernel_names(paths: Iterable[str]) -> list[str]:
+    """Return the folders below csrc/kernels that have a header of their name."""
+    headers = [PurePosixPath(p) for p in paths if p.startswith("csrc/kernels/")]
+    return sorted(p.stem for p in headers if p.suffix == ".h" and p.stem == p.parent.name)
+
+
+def glossary_names(page: str) -> list[list[str]]:
+    """Return the names of every line, in order; raises for a line that is no entry."""
+    _, *lines = page[page.index("\n- ") :].rstrip("\n").split("\n")
+    entries = [re.fullmatch(r"- \*\*(\w[^*]*)\*\*: \S.*\.", line) for line in lines]
+    broken = [line for line, entry in zip(lines, entries, strict=True) if entry is None]
+    assert broken == []
+    return [entry[1].split(", ") for entry in entries if entry is not None]
+
+
+def misplaced(entries: list[list[str]]) -> list[str]:
+    """Return what follows a later name of the alphabet, or is there twice."""
+    firsts = [names[0] for names in entries]
+    after = [b for a, b in pairwise(firsts) if a.lower() > b.lower()]
+    every = [name for names in entries for name in names]
+    return after + sorted({name for name in every if every.count(name) > 1})
+
+
+def unexplained(kernels: list[str], entries: list[list[str]]) -> list[str]:
+    return sorted(set(kernels) - {name for names in entries for name in names})
+
+
 CONTRACT = "docs/step_chain.md"
 
 
@@ -143,3 +172,25 @@ def test_readme_names_every_page(texts: dict[str, str]) -> None:
     assert unlisted(texts) == []
     page = "docs/page.md"
     assert unlisted({"README.md": "", page: ""}) == [page]
+
+
+def test_the_glossary_has_every_kernel(texts: dict[str, str]) -> None:
+    kernels, entries = kernel_names(texts), glossary_names(texts["docs/glossary.md"])
+    assert {"gx_pa2", "fx_read", "bf16_linear", "quantize_rows"} <= set(kernels)
+    assert unexplained(kernels, entries) == []
+
+
+def test_an_unexplained_kernel_is_found() -> None:
+    paths = ["csrc/kernels/gx_one/gx_one.h", "csrc/kernels/common/bf16.h"]
+    paths.append("csrc/kernels/deep/gx_two/gx_two.h")
+    assert kernel_names(paths) == ["gx_one", "gx_two"]
+    entries = glossary_names("# Words\n\n- **gx_one**: a kernel.\n")
+    assert unexplained(kernel_names(paths), entries) == ["gx_two"]
+
+
+def test_the_glossary_is_in_order(texts: dict[str, str]) -> None:
+    entries = glossary_names(texts["docs/glossary.md"])
+    assert misplaced(entries) == []
+    assert misplaced([["a"], ["C", "d"], ["b"], ["d"]]) == ["b", "d"]
+    with pytest.raises(AssertionError):
+        glossary_names("# Words\n\n- **one**: a word.\nand more of it\n")
