@@ -52,7 +52,6 @@ void expect_known(const Chain& chain, std::span<const plancap::OperandRef> opera
       }
     };
     for (const plancap::RelocRecord& reloc : plan->plan().relocs()) mark(reloc.operand);
-    if (const char* unread = plan->plan().kernel().unread.name) mark(unread);
   }
   const size_t first = std::ranges::find(known, false) - known.begin();
   if (first == known.size()) return;

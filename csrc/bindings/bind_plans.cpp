@@ -75,7 +75,6 @@ void bind_plans(py::module_& module) {
       .def("fields", &plan_fields)
       .def("patches", &plan_patches)
       .def("relocs", &plan_relocs)
-      .def("unread", [](const Plan& plan) { return plan.kernel().unread.name; })
       .def("bind",
            [](std::shared_ptr<Plan> plan, const std::vector<plancap::NamedTensor>& operands) {
              return std::const_pointer_cast<BoundPlan>(BoundPlan::bind(std::move(plan), operands));

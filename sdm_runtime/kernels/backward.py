@@ -6,14 +6,11 @@ Arguments, errors and sizes are those of :mod:`sdm_runtime.kernels`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from sdm_runtime import _core
+from sdm_runtime.kernels.steps import plan_step, run_step
 from sdm_runtime.plan.plan import Plan
-from sdm_runtime.tensor.arguments import flag, optional_ref, present, refs, whole, wholes
-from sdm_runtime.tensor.written import launch_stream, raise_versions
+from sdm_runtime.plan.unread import check_words
 
 
 def gx_gwr(
@@ -46,12 +43,7 @@ def gx_gwr(
         chunk_size: C.
         num_tokens: T; token t of step ti is padding when ``ti*C + t >= T``.
     """
-    operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
-    sizes = wholes(
-        "gx_gwr", num_parallel=num_parallel, chunk_size=chunk_size, num_tokens=num_tokens, ti=ti
-    )
-    _core.gx_gwr(*refs("gx_gwr", operands), *sizes, launch_stream("gx_gwr", grad.device))
-    raise_versions((d_dv, dpd))
+    run_step("gx_gwr", locals())
 
 
 def plan_gx_gwr(
@@ -69,16 +61,7 @@ def plan_gx_gwr(
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`gx_gwr` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
-    operands = {"grad": grad, "delta": delta, "pd": pd, "slots": slots, "d_dv": d_dv, "dpd": dpd}
-    sizes = wholes(
-        "gx_gwr",
-        num_parallel=num_parallel,
-        chunk_size=chunk_size,
-        num_tokens=num_tokens,
-        steps=steps,
-    )
-    bound = _core.plan_gx_gwr(*refs("gx_gwr", operands), *sizes, flag("gx_gwr", "pdl", pdl))
-    return Plan._recorded(bound, operands)
+    return plan_step("gx_gwr", locals())
 
 
 def gx_gemm(
@@ -95,10 +78,7 @@ def gx_gemm(
         ti: The step: chunks ``ti*P .. ti*P + P-1``.
         num_parallel: P, the number of streams.
     """
-    operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
-    sizes = wholes("gx_gemm", num_parallel=num_parallel, ti=ti)
-    _core.gx_gemm(*refs("gx_gemm", operands), *sizes, launch_stream("gx_gemm", d_u.device))
-    raise_versions((d_u,))
+    run_step("gx_gemm", locals())
 
 
 def plan_gx_gemm(
@@ -111,10 +91,7 @@ def plan_gx_gemm(
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`gx_gemm` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
-    operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
-    sizes = wholes("gx_gemm", num_parallel=num_parallel, steps=steps)
-    bound = _core.plan_gx_gemm(*refs("gx_gemm", operands), *sizes, flag("gx_gemm", "pdl", pdl))
-    return Plan._recorded(bound, operands)
+    return plan_step("gx_gemm", locals())
 
 
 def gx_pa2(
@@ -163,14 +140,8 @@ def gx_pa2(
         snap_step_rows: Snapshots have a row per entry, this many rows from one step to the
             next. Exactly one of ``bpre`` and ``snap_step_rows`` is given.
     """
-    operands = {"grad": grad, "bank": bank, "snap": snap, "d_u": d_u, "beta": beta}
-    operands |= {"rec": rec, "out_eff": out_eff, "out_g": out_g}
-    optional = _pa2_optional(kpay, bpre, scales, snap_step_rows)
-    sizes = wholes(
-        "gx_pa2", num_parallel=num_parallel, chunk_size=chunk_size, num_writes=num_writes, ti=ti
-    )
-    _core.gx_pa2(*refs("gx_pa2", operands), *optional, *sizes, launch_stream("gx_pa2", grad.device))
-    raise_versions((grad, bank, out_eff, out_g))
+    check_words("gx_pa2", kpay, rec)
+    run_step("gx_pa2", locals())
 
 
 def plan_gx_pa2(
@@ -194,35 +165,8 @@ def plan_gx_pa2(
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`gx_pa2` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
-    operands = {"grad": grad, "bank": bank, "snap": snap, "d_u": d_u, "beta": beta}
-    operands |= {"rec": rec, "out_eff": out_eff, "out_g": out_g}
-    optional = _pa2_optional(kpay, bpre, scales, snap_step_rows)
-    sizes = wholes(
-        "gx_pa2",
-        num_parallel=num_parallel,
-        chunk_size=chunk_size,
-        num_writes=num_writes,
-        steps=steps,
-    )
-    bound = _core.plan_gx_pa2(
-        *refs("gx_pa2", operands), *optional, *sizes, flag("gx_pa2", "pdl", pdl)
-    )
-    return Plan._recorded(bound, operands | present(bpre=bpre, scales=scales))
-
-
-def _pa2_optional(
-    kpay: torch.Tensor | None,
-    bpre: torch.Tensor | None,
-    scales: torch.Tensor | None,
-    snap_step_rows: int | None,
-) -> tuple[Any, ...]:
-    """As the core takes them."""
-    return (
-        optional_ref("gx_pa2", "kpay", kpay),
-        optional_ref("gx_pa2", "bpre", bpre),
-        optional_ref("gx_pa2", "scales", scales),
-        None if snap_step_rows is None else whole("gx_pa2", "snap_step_rows", snap_step_rows),
-    )
+    check_words("gx_pa2", kpay, rec)
+    return plan_step("gx_pa2", locals())
 
 
 def gx_gds(
@@ -254,12 +198,7 @@ def gx_gds(
         chunk_size: C.
         num_reads: R.
     """
-    operands = {"grad": grad, "bank": bank, "gy": gy, "qrec": qrec, "dq": dq}
-    sizes = wholes(
-        "gx_gds", num_parallel=num_parallel, chunk_size=chunk_size, num_reads=num_reads, ti=ti
-    )
-    _core.gx_gds(*refs("gx_gds", operands), *sizes, launch_stream("gx_gds", grad.device))
-    raise_versions((grad, dq))
+    run_step("gx_gds", locals())
 
 
 def plan_gx_gds(
@@ -276,9 +215,4 @@ def plan_gx_gds(
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`gx_gds` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
-    operands = {"grad": grad, "bank": bank, "gy": gy, "qrec": qrec, "dq": dq}
-    sizes = wholes(
-        "gx_gds", num_parallel=num_parallel, chunk_size=chunk_size, num_reads=num_reads, steps=steps
-    )
-    bound = _core.plan_gx_gds(*refs("gx_gds", operands), *sizes, flag("gx_gds", "pdl", pdl))
-    return Plan._recorded(bound, operands)
+    return plan_step("gx_gds", locals())

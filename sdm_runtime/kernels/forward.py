@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from sdm_runtime import _core
+from sdm_runtime.kernels.steps import plan_step, run_step
 from sdm_runtime.plan.plan import Plan
-from sdm_runtime.tensor.arguments import flag, optional_ref, present, refs, wholes
-from sdm_runtime.tensor.written import launch_stream, raise_versions
 
 
 def fx_read(
@@ -46,18 +44,7 @@ def fx_read(
         num_writes: W.
         num_tokens: T; token t of step ti is padding when ``ti*C + t >= T``.
     """
-    operands = {"bank": bank, "v": v, "row_weights": row_weights}
-    operands |= {"residual": residual, "reading": reading}
-    sizes = wholes(
-        "fx_read",
-        num_parallel=num_parallel,
-        chunk_size=chunk_size,
-        num_writes=num_writes,
-        num_tokens=num_tokens,
-        ti=ti,
-    )
-    _core.fx_read(*refs("fx_read", operands), *sizes, launch_stream("fx_read", bank.device))
-    raise_versions((residual, reading))
+    run_step("fx_read", locals())
 
 
 def plan_fx_read(
@@ -75,18 +62,7 @@ def plan_fx_read(
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`fx_read` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""
-    operands = {"bank": bank, "v": v, "row_weights": row_weights}
-    operands |= {"residual": residual, "reading": reading}
-    sizes = wholes(
-        "fx_read",
-        num_parallel=num_parallel,
-        chunk_size=chunk_size,
-        num_writes=num_writes,
-        num_tokens=num_tokens,
-        steps=steps,
-    )
-    bound = _core.plan_fx_read(*refs("fx_read", operands), *sizes, flag("fx_read", "pdl", pdl))
-    return Plan._recorded(bound, operands)
+    return plan_step("fx_read", locals())
 
 
 def fx_write(
@@ -120,14 +96,7 @@ def fx_write(
             :func:`~sdm_runtime.kernels.gx_pa2`; rows of no group are left as they are.
         bpre: int32 ``[N, ceil(C*W/32)+1]``; with ``snap``, and only then.
     """
-    operands = {"bank": bank, "delta": delta, "updates": updates}
-    optional = (optional_ref("fx_write", "snap", snap), optional_ref("fx_write", "bpre", bpre))
-    sizes = wholes(
-        "fx_write", num_parallel=num_parallel, chunk_size=chunk_size, num_writes=num_writes, ti=ti
-    )
-    read = refs("fx_write", operands)
-    _core.fx_write(*read, *optional, *sizes, launch_stream("fx_write", bank.device))
-    raise_versions((bank, *present(snap=snap).values()))
+    run_step("fx_write", locals())
 
 
 def plan_fx_write(
@@ -144,16 +113,4 @@ def plan_fx_write(
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`fx_write` for the steps ``0..steps-1``; ``pdl`` as in :func:`plan_fx_read`."""
-    operands = {"bank": bank, "delta": delta, "updates": updates}
-    optional = (optional_ref("fx_write", "snap", snap), optional_ref("fx_write", "bpre", bpre))
-    sizes = wholes(
-        "fx_write",
-        num_parallel=num_parallel,
-        chunk_size=chunk_size,
-        num_writes=num_writes,
-        steps=steps,
-    )
-    bound = _core.plan_fx_write(
-        *refs("fx_write", operands), *optional, *sizes, flag("fx_write", "pdl", pdl)
-    )
-    return Plan._recorded(bound, operands | present(snap=snap, bpre=bpre))
+    return plan_step("fx_write", locals())

@@ -18,6 +18,7 @@ from sdm_runtime.plan.blas_step import blas_handle
 from sdm_runtime.plan.files import read_plan_file, starts_with
 from sdm_runtime.plan.format import PLAN_MAGIC
 from sdm_runtime.plan.plan import Plan, moved_operand
+from sdm_runtime.plan.unread import unread_names
 from sdm_runtime.tensor.refs import stream_address
 from sdm_runtime.tensor.written import keep_until_run, raise_versions
 
@@ -330,7 +331,7 @@ class StepChain:
     def _bound_to(self, operands: Mapping[str, torch.Tensor], *, keep: bool) -> StepChain:
         """As :meth:`bind`; ``keep``: what is not given stays as each plan has it."""
         names = [{operand.name for operand in plan.operands} for plan in self._plans]
-        unread = [plan._unread for plan in self._plans]
+        unread = [unread_names(plan.kernel) for plan in self._plans]
         unknown = set(operands) - set().union(*names, *unread)
         if unknown:
             known = ", ".join(sorted(set().union(*names)))

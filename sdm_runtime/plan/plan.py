@@ -16,6 +16,7 @@ from sdm_runtime.files.writing import write_file
 from sdm_runtime.plan.files import read_plan_file, starts_with
 from sdm_runtime.plan.format import CHAIN_MAGIC, Access, FieldType, PatchKind
 from sdm_runtime.plan.records import word
+from sdm_runtime.plan.unread import without_unread
 from sdm_runtime.tensor.refs import tensor_ref
 
 
@@ -151,18 +152,12 @@ class Plan:
             PlanError: An operand is missing, unknown, of another dtype, size, alignment or device
                 than recorded, or shares memory with one that is written.
         """
+        kept = without_unread(self.kernel, operands)
         refs = [
             (name, tensor_ref(f"[{self.kernel}] bind {name}", tensor))
-            for name, tensor in operands.items()
+            for name, tensor in kept.items()
         ]
-        kept = {name: tensor for name, tensor in operands.items() if name not in self._unread}
         return Plan(self._core, self._core.bind(refs), kept)
-
-    @property
-    def _unread(self) -> set[str]:
-        """The arguments that :meth:`bind` takes though no launch reads them: one or none."""
-        name: str | None = self._core.unread()
-        return set() if name is None else {name}
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:

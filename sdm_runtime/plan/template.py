@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from sdm_runtime.plan.chain import StepChain
+from sdm_runtime.plan.unread import without_unread
 from sdm_runtime.tensor.arena import Arena
 from sdm_runtime.tensor.refs import operand_refs
 
@@ -30,7 +31,8 @@ class ChainTemplate:
             TypeError, ValueError: An operand that no kernel takes.
             PlanError: As :meth:`StepChain.bind`; nothing is bound.
         """
-        operands = dict(operands)  # the chain's own
+        for plan in self._core.bound_plans():
+            operands = without_unread(plan.plan().header()["kernel"], operands)
         return self.bind_read(operands, operand_refs(operands, "[chain] bind "))
 
     def bind_read(

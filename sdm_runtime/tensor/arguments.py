@@ -16,18 +16,11 @@ def refs(kernel: str, operands: Mapping[str, torch.Tensor]) -> list[Any]:
     return [tensor_ref(f"[{kernel}] {name}", tensor) for name, tensor in operands.items()]
 
 
-def optional_ref(kernel: str, name: str, tensor: torch.Tensor | None) -> Any:
-    """None for an operand that is not there: None or an empty tensor. Raises as ``tensor_ref``."""
-    if tensor is None or (
+def absent(tensor: torch.Tensor | None) -> bool:
+    """Whether an optional operand is not there: None, or an empty tensor."""
+    return tensor is None or (
         isinstance(tensor, torch.Tensor) and not tensor.is_nested and tensor.numel() == 0
-    ):
-        return None
-    return tensor_ref(f"[{kernel}] {name}", tensor)
-
-
-def present(**optional: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    """Those for which :func:`optional_ref` gives a reference, by name."""
-    return {name: x for name, x in optional.items() if x is not None and x.numel() > 0}
+    )
 
 
 def whole(kernel: str, name: str, value: SupportsIndex) -> int:

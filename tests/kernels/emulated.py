@@ -75,7 +75,7 @@ def compile_library(build: Path) -> Path:
         )
     )
     csrc = ROOT / "csrc"
-    folders = [csrc / "kernels/common/launch"]
+    folders = [csrc / "kernels/common/launch", csrc / "kernels/step"]
     folders += sorted({i.path.parent.parent for i in instances})
     emulated = [table, FOLDER / "emulation.cpp"]
     sources = [*emulated, FOLDER / "library.cpp"]

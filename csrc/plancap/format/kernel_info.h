@@ -52,16 +52,6 @@ using ParamCheck = void (*)(const ParamView& view);
 // and when a CUDA plan is bound. A plan's bytes hold what the launcher left there: zeros.
 using FinishParams = void (*)(void* params);
 
-// An argument that a launcher checks and no launch reads, so that plans have no operand of its
-// name. A binding takes it all the same, for callers who bind whatever they launched with; its form
-// is checked, its memory neither kept nor compared with that of the operands.
-struct UnreadArgument {
-  const char* name = nullptr;  // null: the kernel has none
-  Dtype dtype = Dtype::kInt32;
-  const char* beside = nullptr;  // the operand that has `times` as many bytes
-  uint32_t times = 1;
-};
-
 struct KernelInfo {
   const char* name;  // the kernel's name in plans and in the registry
   uint32_t param_bytes;
@@ -73,7 +63,6 @@ struct KernelInfo {
   FinishParams finish = nullptr;  // null: the block is complete as the launcher fills it
   // Percent of an SM's memory that it should offer as shared memory; 0: the driver's choice.
   uint8_t shared_percent = 0;
-  UnreadArgument unread = {};
   // Pointer fields that a launch loads from before its wait. Where the launch ahead of it writes
   // there, it must not start early (early_starts.h).
   std::span<const char* const> early = {};
@@ -82,9 +71,6 @@ struct KernelInfo {
       if (field == name) return true;
     }
     return false;
-  }
-  bool leaves_unread(std::string_view argument) const {
-    return unread.name != nullptr && argument == unread.name;
   }
 };
 
@@ -163,18 +149,8 @@ constexpr KernelInfo make_kernel_info(const char* name, std::span<const FieldInf
   return {name, bytes, fields, host, check, layout_hash(fields, bytes), nullptr, finish};
 }
 
-constexpr KernelInfo with_shared_percent(KernelInfo info, uint8_t percent) {
-  info.shared_percent = percent;
-  return info;
-}
-
 constexpr KernelInfo with_early(KernelInfo info, std::span<const char* const> fields) {
   info.early = fields;
-  return info;
-}
-
-constexpr KernelInfo with_unread(KernelInfo info, UnreadArgument unread) {
-  info.unread = unread;
   return info;
 }
 

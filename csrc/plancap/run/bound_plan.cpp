@@ -40,9 +40,8 @@ std::string operand_names(const Plan& plan) {
 
 void check_names(const Plan& plan, const std::vector<NamedTensor>& operands) {
   for (const auto& [name, tensor] : operands) {
-    const bool known = plan.kernel().leaves_unread(name) ||
-                       std::any_of(plan.relocs().begin(), plan.relocs().end(),
-                                   [&](const auto& r) { return fixed_name(r.operand) == name; });
+    const bool known = std::ranges::any_of(
+        plan.relocs(), [&](const auto& r) { return fixed_name(r.operand) == name; });
     SDM_BIND_CHECK(known, "'" + name + "'", "one of " + operand_names(plan), "that name");
   }
 }
@@ -118,27 +117,6 @@ std::vector<Touch> touches_of(const Plan& plan, std::span<const Placed> placed) 
   return touches;
 }
 
-// The form alone, if it was given: UnreadArgument says why.
-void check_unread(const Plan& plan, std::span<const OperandRef> operands,
-                  std::span<const Placed> placed) {
-  const UnreadArgument& unread = plan.kernel().unread;
-  const TensorRef* given = unread.name ? find_operand(operands, unread.name) : nullptr;
-  if (given == nullptr) return;
-  for (const Placed& operand : placed) {
-    if (fixed_name(operand.reloc->operand) != unread.beside) continue;
-    const Device device = operand.tensor->device;
-    SDM_BIND_CHECK(given->device == device, unread.name, "a tensor on " + device_name(device),
-                   device_name(given->device));
-    const uint64_t bytes = operand.tensor->bytes() / unread.times;
-    const bool fits =
-        given->dtype == unread.dtype && given->contiguous() && given->bytes() == bytes;
-    SDM_BIND_CHECK(fits, unread.name,
-                   cat("contiguous ", dtype_name(unread.dtype), " of ", bytes, " bytes"),
-                   given->describe());
-    return;
-  }
-}
-
 }  // namespace
 
 void ResolvedPatch::apply(std::byte* params, int64_t ti) const {
@@ -199,7 +177,6 @@ std::shared_ptr<BoundPlan> BoundPlan::place(std::shared_ptr<const Plan> shared,
     placed.push_back({&reloc, tensor, start, start + reloc.extent});
   }
   check_overlaps(plan, placed);
-  check_unread(plan, operands, placed);
 
   // Fill.
   std::shared_ptr<BoundPlan> bound(new BoundPlan);

@@ -48,7 +48,7 @@ class BoundPlan {
   // Checks every operand's device, dtype, contiguity, extent and alignment against what was
   // recorded, and that nothing written overlaps another operand. Throws kPlan; binds all or
   // nothing. A CUDA plan's device function is loaded here, so that running loads nothing; throws
-  // kCuda when it cannot be. What the kernel leaves unread may be among the operands.
+  // kCuda when it cannot be.
   static std::shared_ptr<const BoundPlan> bind(std::shared_ptr<const Plan> plan,
                                                const std::vector<NamedTensor>& operands);
 

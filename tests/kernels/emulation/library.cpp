@@ -18,18 +18,7 @@
 #include "kernels/common/math/float_mode.h"
 #include "kernels/rows/plane_reduce/plane_reduce.h"
 #include "kernels/rows/plane_reduce/plane_reduce_geometry.h"
-#include "kernels/step/fx_read/fx_read.h"
-#include "kernels/step/fx_read/fx_read_geometry.h"
-#include "kernels/step/fx_write/fx_write.h"
-#include "kernels/step/fx_write/fx_write_geometry.h"
-#include "kernels/step/gx_gds/gx_gds.h"
-#include "kernels/step/gx_gds/gx_gds_geometry.h"
-#include "kernels/step/gx_gemm/gx_gemm.h"
-#include "kernels/step/gx_gemm/gx_gemm_geometry.h"
-#include "kernels/step/gx_gwr/gx_gwr.h"
-#include "kernels/step/gx_gwr/gx_gwr_geometry.h"
-#include "kernels/step/gx_pa2/gx_pa2.h"
-#include "kernels/step/gx_pa2/gx_pa2_geometry.h"
+#include "kernels/step/step_kernels.h"
 #include "run_grid.h"
 
 namespace {
@@ -54,10 +43,9 @@ std::optional<sdm::GradientPass> gradient_pass(std::string_view name) {
 }
 
 const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
-  for (const auto* info :
-       {&sdm::gx_gemm_info(), &sdm::gx_gwr_info(), &sdm::gx_pa2_info(), &sdm::gx_gds_info(),
-        &sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
-        &sdm::fx_read_info(), &sdm::fx_write_info(), &sdm::token_gradients_info()}) {
+  if (const sdm::StepKernel* step = sdm::find_step_kernel(kernel)) return &step->info();
+  for (const auto* info : {&sdm::plane_reduce_info(), &sdm::chunk_prepare_info(),
+                           &sdm::pair_matrices_info(), &sdm::token_gradients_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -77,22 +65,13 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
   sdm::plancap::Target target;
   target.sm_count = sm_count;
   target.shared_bytes_optin = 232448;
-  if (kernel == "gx_gemm")
-    return gx_gemm_geometry(target, *static_cast<const sdm::GxGemmParams*>(params));
-  if (kernel == "gx_gwr")
-    return gx_gwr_geometry(target, *static_cast<const sdm::GxGwrParams*>(params));
-  if (kernel == "gx_pa2")
-    return gx_pa2_geometry(target, *static_cast<const sdm::GxPa2Params*>(params));
-  if (kernel == "gx_gds")
-    return gx_gds_geometry(target, *static_cast<const sdm::GxGdsParams*>(params));
+  if (const sdm::StepKernel* step = sdm::find_step_kernel(kernel)) {
+    return step->geometry(target, params);
+  }
   if (kernel == "chunk_prepare")
     return chunk_prepare_geometry(*static_cast<const sdm::ChunkPrepareParams*>(params));
   if (kernel == "pair_matrices")
     return pair_matrices_geometry(*static_cast<const sdm::PairMatricesParams*>(params));
-  if (kernel == "fx_read")
-    return fx_read_geometry(target, *static_cast<const sdm::FxReadParams*>(params));
-  if (kernel == "fx_write")
-    return fx_write_geometry(target, *static_cast<const sdm::FxWriteParams*>(params));
   if (kernel == "token_gradients")
     return token_gradients_geometry(*static_cast<const sdm::TokenGradientsParams*>(params));
   if (kernel.starts_with("chunk_gradients")) {

@@ -9,8 +9,8 @@ from conftest import FakeDriver
 
 import sdm_runtime
 from sdm_runtime import CudaError, StepChain, _core, kernels
-from sdm_runtime.kernels import planes
-from sdm_runtime.plan import chain, plan
+from sdm_runtime.kernels import planes, steps
+from sdm_runtime.plan import chain, plan, unread
 from sdm_runtime.tensor import arguments, written
 from sdm_runtime.tensor.refs import tensor_ref
 
@@ -41,7 +41,7 @@ def on_device(built, monkeypatch):
             shape, strides = tensor.shape, tensor.stride()
             return _core.TensorRef(tensor.data_ptr(), code, core_device, shape, strides)
 
-        for module in (planes, arguments, plan):
+        for module in (planes, steps, unread, arguments, plan):
             monkeypatch.setattr(module, "tensor_ref", ref)
         built.log()
         return built

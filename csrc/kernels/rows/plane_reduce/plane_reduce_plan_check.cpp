@@ -1,6 +1,8 @@
-#include "kernels/common/launch/plan_checks.h"
+#include <limits>
+
 #include "kernels/common/math/ordered_math.h"
 #include "kernels/rows/plane_reduce/plane_reduce.h"
+#include "plancap/format/param_view.h"
 
 namespace sdm {
 

@@ -1,4 +1,4 @@
-#include "kernels/step/gx_gemm/gx_gemm_geometry.h"
+#include "kernels/step/gx_gemm/gx_gemm.h"
 
 #include <limits>
 
@@ -7,6 +7,18 @@
 
 namespace sdm {
 namespace {
+
+constexpr const char* kName = "gx_gemm";
+
+constexpr StepRow kRows[] = {
+    SDM_OPERAND(GxGemmParams, d_u, "d_u", kChunkRows, kReadWrite).measures().loaded_early(),
+    SDM_OPERAND(GxGemmParams, x, "x", kChunkSquares, kRead).loaded_early(),
+    SDM_OPERAND(GxGemmParams, d_dv, "d_dv", kTokenRows, kRead),
+    SDM_NUMBER(GxGemmParams, step),
+    SDM_SIZE(GxGemmParams, num_parallel),
+    SDM_NUMBER(GxGemmParams, chunk_size),
+    SDM_NUMBER(GxGemmParams, hd),
+};
 
 struct Variant {
   const char* name;
@@ -43,9 +55,7 @@ const Variant& pick(std::span<const Variant> variants, const GxGemmParams& param
   return *best;
 }
 
-}  // namespace
-
-StepGeometry gx_gemm_geometry(const plancap::Target& target, const GxGemmParams& params) {
+StepGeometry geometry(const plancap::Target& target, const GxGemmParams& params) {
   const StoredRows operands[] = {{"d_u", params.d_u, RowType::kFloat32},
                                  {"x", params.x, RowType::kFloat32},
                                  {"d_dv", params.d_dv, RowType::kFloat32}};
@@ -53,13 +63,23 @@ StepGeometry gx_gemm_geometry(const plancap::Target& target, const GxGemmParams&
                       piece_columns(params.hd, 4, operands) == 4;
   const Variant& variant = vector ? pick(kVectorTiles, params, target.sm_count)
                                   : pick(kAnyTiles, params, target.sm_count);
-  StepGeometry geometry;
-  geometry.entry = cat("gx_gemm_", variant.name);
-  geometry.config.grid = grid(variant.tile, params);
-  geometry.config.block.x = static_cast<uint32_t>(variant.tile.threads());
-  geometry.config.shared_bytes = variant.tile.shared_bytes();
-  geometry.alignments = piece_alignments(operands, vector ? 4 : 0);
-  return geometry;
+  StepGeometry chosen;
+  chosen.entry = cat("gx_gemm_", variant.name);
+  chosen.config.grid = grid(variant.tile, params);
+  chosen.config.block.x = static_cast<uint32_t>(variant.tile.threads());
+  chosen.config.shared_bytes = variant.tile.shared_bytes();
+  chosen.alignments = piece_alignments(operands, vector ? 4 : 0);
+  return chosen;
+}
+
+}  // namespace
+
+constexpr StepKernel kGxGemm{kName, kRows, gx_gemm_info, step_geometry<GxGemmParams, geometry>};
+
+const plancap::KernelInfo& gx_gemm_info() {
+  static constexpr plancap::KernelInfo info =
+      step_kernel_info<GxGemmParams, kRows, kGxGemm, gx_gemm_host>();
+  return info;
 }
 
 }  // namespace sdm

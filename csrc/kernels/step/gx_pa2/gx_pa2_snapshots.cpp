@@ -1,0 +1,140 @@
+// The snapshots of gx_pa2: two layouts, four row types, scales for quantized rows.
+#include <limits>
+
+#include "kernels/common/host/host_rows.h"
+#include "kernels/common/launch/step_launch.h"
+#include "kernels/step/gx_pa2/gx_pa2.h"
+
+namespace sdm {
+namespace {
+
+using plancap::Operand;
+using plancap::ParamView;
+using plancap::volume;
+
+constexpr const char* kName = "gx_pa2";
+
+bool quantized(RowType type) { return type == RowType::kFloat8E4M3 || type == RowType::kInt4; }
+
+// The snapshot's row type from its dtype and its last dimension.
+RowType check_type(const TensorRef& snap, const StepSizes& sizes) {
+  SDM_EXPECT(snap.ndim >= 2, kValue, kName, "snap", "rows of one snapshot in the last dimension",
+             snap.describe());
+  const int64_t last = snap.shape[snap.ndim - 1], hd = sizes.hd;
+  if (snap.dtype == Dtype::kUint8 || snap.dtype == Dtype::kFloat8E4M3) {
+    const bool int4 = snap.dtype == Dtype::kUint8 && 2 * last == hd;
+    SDM_EXPECT(int4 || last == hd, kValue, kName, "snap",
+               cat("e4m3 [..., ", hd, "] or, for an even hd, int4 pairs uint8 [..., hd/2]"),
+               snap.describe());
+    return int4 ? RowType::kInt4 : RowType::kFloat8E4M3;
+  }
+  const bool float32_bank = sizes.bank_type == RowType::kFloat32;
+  SDM_EXPECT(snap.dtype == Dtype::kBFloat16 || (snap.dtype == Dtype::kFloat32 && float32_bank),
+             kType, kName, "snap",
+             float32_bank ? "float32, bfloat16, float8_e4m3fn or uint8 (the bank is float32)"
+                          : "bfloat16, float8_e4m3fn or uint8 (the bank is bfloat16)",
+             snap.describe());
+  SDM_EXPECT(last == hd, kValue, kName, "snap", cat(dtype_name(snap.dtype), " [..., ", hd, "]"),
+             snap.describe());
+  return snap.dtype == Dtype::kBFloat16 ? RowType::kBFloat16 : RowType::kFloat32;
+}
+
+void check_scales(const TensorRef* scales, RowType snap_type, int64_t snap_rows) {
+  if (!quantized(snap_type)) {
+    SDM_EXPECT(!scales, kValue, kName, "scales", "none (snapshots are not quantized)",
+               scales->describe());
+    return;
+  }
+  SDM_EXPECT(scales, kValue, kName, "scales",
+             cat("float32 with ", snap_rows, " elements (snapshots are quantized)"), "none");
+  expect_numel(kName, "scales", *scales, Dtype::kFloat32, snap_rows);
+}
+
+// Which snapshot row belongs to a group: the dense layout with bpre, or one row per entry. Returns
+// the rows from one step's snapshots to the next one's.
+int64_t check_layout(const StepArgs& args, const StepSizes& sizes, int64_t snap_rows) {
+  const TensorRef& snap = args.at("snap");
+  const bool dense = args.find("bpre");
+  const auto step_stride = args.number("snap_step_rows");
+  SDM_EXPECT(dense != step_stride.has_value(), kValue, kName, "bpre, snap_step_rows",
+             "exactly one of the two", dense ? "both" : "neither");
+  const int64_t entries = sizes.chunk_entries(Entries::kWrites);
+  const int64_t step_rows = sizes.num_parallel * entries;
+  if (dense) {
+    SDM_EXPECT(snap_rows == sizes.chunks * entries, kValue, kName, "snap",
+               cat(sizes.chunks * entries, " rows (the dense layout)"), snap.describe());
+    return step_rows;
+  }
+  SDM_EXPECT(*step_stride >= step_rows, kValue, kName, "snap_step_rows",
+             cat("at least ", step_rows, " (num_parallel * chunk_size * num_writes)"),
+             *step_stride);
+  const int64_t before_last = sizes.steps() - 1;
+  SDM_EXPECT(before_last == 0 || *step_stride <= (snap_rows - step_rows) / before_last, kValue,
+             kName, "snap", cat(before_last, " * snap_step_rows + ", step_rows, " rows"),
+             snap.describe());
+  SDM_EXPECT(snap_rows >= step_rows, kValue, kName, "snap", cat("at least ", step_rows, " rows"),
+             snap.describe());
+  return *step_stride;
+}
+
+// Of `row_bytes` bytes for each snapshot row: step ti's are so many rows further on than the step's
+// before.
+void step_through(Operand& operand, const StepSizes& sizes, int64_t step_rows, int64_t row_bytes) {
+  const int64_t rows = sizes.num_parallel * sizes.chunk_entries(Entries::kWrites);
+  operand.step_stride = static_cast<uint64_t>(step_rows * row_bytes);
+  operand.step_bytes = static_cast<uint64_t>(rows * row_bytes);
+}
+
+}  // namespace
+
+void complete_snapshots(const StepLaunch& launch) {
+  // Check.
+  const StepArgs& args = launch.args;
+  const TensorRef& snap = args.at("snap");
+  const TensorRef* scales = args.find("scales");
+  const RowType type = check_type(snap, launch.sizes);
+  expect_contiguous(kName, "snap", snap);
+  const int64_t last = snap.shape[snap.ndim - 1], rows = snap.numel() / last;
+  const int64_t step_rows = check_layout(args, launch.sizes, rows);
+  check_scales(scales, type, rows);
+
+  // Fill.
+  auto& params = *static_cast<GxPa2Params*>(launch.params);
+  params.snap_step_rows = args.number("snap_step_rows").value_or(0);
+  params.snap_type = type;
+
+  // Describe.
+  step_through(launch.operand("snap"), launch.sizes, step_rows, last * dtype_bytes(snap.dtype));
+  if (scales) step_through(launch.operand("scales"), launch.sizes, step_rows, sizeof(float));
+}
+
+// One snapshot row, and one scale if they are quantized, per entry of a step.
+void check_snapshots(const ParamView& view) {
+  const auto& params = view.get<GxPa2Params>();
+  view.range("snap_type", int64_t{static_cast<int32_t>(params.snap_type)},
+             int64_t{static_cast<int32_t>(RowType::kFloat32)},
+             int64_t{static_cast<int32_t>(RowType::kInt4)});
+  const int64_t entries =
+      int64_t{params.num_parallel} * params.chunk_size * int64_t{params.num_writes};
+  const bool dense = view.has("bpre");
+  view.range("snap_step_rows", params.snap_step_rows, dense ? 0 : entries,
+             dense ? 0 : std::numeric_limits<int64_t>::max());
+  const int64_t step_rows = dense ? entries : params.snap_step_rows;
+  const int64_t row = row_bytes(params.snap_type, params.hd);
+  view.expect(params.snap_type != RowType::kInt4 || params.hd % 2 == 0, "hd", "an even number",
+              std::to_string(params.hd));
+  const auto element =
+      quantized(params.snap_type) ? 1 : static_cast<uint32_t>(row_bytes(params.snap_type, 1));
+  view.share_bytes("snap", plancap::Access::kRead, element, volume({entries, row}),
+                   volume({step_rows, row}), params.step);
+  view.expect(quantized(params.snap_type) == view.has("scales"), "scales",
+              quantized(params.snap_type) ? "an operand (snapshots are quantized)" : "none",
+              "the other");
+  if (quantized(params.snap_type)) {
+    view.share_bytes("scales", plancap::Access::kRead, alignof(float),
+                     volume({entries, sizeof(float)}), volume({step_rows, sizeof(float)}),
+                     params.step);
+  }
+}
+
+}  // namespace sdm
