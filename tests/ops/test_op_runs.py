@@ -12,7 +12,6 @@ from op_cases import Case, call, make_grad, make_inputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdm_runtime
-from sdm_runtime import kernels
 from sdm_runtime.ops.backward import operands as chain_operands
 from sdm_runtime.ops.backward import run as backward
 from sdm_runtime.ops.backward import terms as backward_terms
@@ -24,7 +23,7 @@ from sdm_runtime.ops.chunks import chunk_kernels
 from sdm_runtime.ops.forward import run as forward
 from sdm_runtime.ops.forward.chain import StepsDone
 from sdm_runtime.ops.forward.run import run_forward
-from sdm_runtime.ops.routes import bound_chains
+from sdm_runtime.ops.routes import bound_chains, step_chain
 
 CASE = Case(P=3, T=70, S=10, W=6, R=6, hd=36, repeats=True, gate_per_write=True)
 
@@ -123,7 +122,7 @@ def launches(monkeypatch):
 
     def steps(*_):
         names.append("chain")
-        return StepsDone({}, 0, 0.0)
+        return StepsDone({}, ())
 
     monkeypatch.setattr(chunk_kernels, "_launch", lambda kernel, *_: names.append(kernel.__name__))
     monkeypatch.setattr(forward, "run_steps", steps)
@@ -175,41 +174,39 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """No templates to begin with; the names of the plans that are recorded."""
+    """No templates to begin with; the names of the kernels whose plans are recorded."""
     monkeypatch.setattr(bound_chains, "_templates", {})
-    names = []
+    names, plan = [], step_chain.plan_step
 
-    def counting(name):
-        plan = getattr(kernels, name)
+    def count(kernel, given):
+        names.append(kernel)
+        return plan(kernel, given)
 
-        def count(*args, **sizes):
-            names.append(name)
-            return plan(*args, **sizes)
-
-        return count
-
-    for name in ("plan_fx_read", "plan_fx_write", "plan_gx_pa2"):
-        monkeypatch.setattr(kernels, name, counting(name))
+    monkeypatch.setattr(step_chain, "plan_step", count)
     return names
+
+
+FORWARD = ["fx_read", "gx_gemm", "fx_write"]  # on the CPU in two chains
+BACKWARD = ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"]
 
 
 def test_a_kind_of_call_is_recorded_once(recorded):
     first, others = _bits(run(CASE)), _bits(run(CASE.but(seed=1)))
-    assert recorded == ["plan_fx_read", "plan_fx_write", "plan_gx_pa2"]
+    assert recorded == FORWARD + BACKWARD
     for given, wanted in zip(_bits(run(CASE)), first, strict=True):
         assert torch.equal(given, wanted)
     assert not torch.equal(others[0], first[0])  # each on its own tensors
     for case in (CASE.but(T=CASE.T + 1), CASE.but(dtype=torch.bfloat16)):
         recorded.clear()
         run(case)
-        assert len(recorded) == 3
+        assert len(recorded) == 7
 
 
 def test_addresses_off_a_boundary_have_plans_of_their_own(recorded):
     wanted = run(CASE)
     inputs = make_inputs(CASE)
     rows = inputs["memory"]
-    for shift, plans in ((1, 3), (1, 3), (0, 0)):  # in elements of 4 bytes
+    for shift, plans in ((1, 7), (1, 7), (0, 0)):  # in elements of 4 bytes
         recorded.clear()
         memory = torch.empty(rows.numel() + shift)[shift:].view_as(rows).copy_(rows)
         v = inputs["v"].clone().requires_grad_()

@@ -10,6 +10,7 @@ from kernel_checks import as_bits
 from sdm_runtime import kernels, last_dispatch, qualify, sdm_write_read
 from sdm_runtime.graphs import capture_step
 from sdm_runtime.ops.backward import chain as chain_run
+from sdm_runtime.ops.routes.step_chain import GemmChoice
 from sdm_runtime.qualify import Qualifier, probe
 from sdm_runtime.qualify.device_side import CudaSide
 from sdm_runtime.qualify.key import ProcessSource, read_key
@@ -276,6 +277,9 @@ def backward(gemm):
 
 class LoopOverBaddbmm:
     """Stands for a backward's chain: step by step, its product by torch."""
+
+    gemm, plan_us = GemmChoice("blas", "torch's own call"), 0.0
+    chain = SimpleNamespace(launches=0)
 
     def __init__(self, operands, call):
         self.geometry = call.geometry

@@ -1,30 +1,10 @@
-"""Which matrix product the chain's second step is, and why."""
+"""Which matrix product the backward's chain runs, and why."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from sdm_runtime import kernels
 from sdm_runtime.ops.backward.operands import ChainOperands
 from sdm_runtime.ops.call.geometry import Geometry
-from sdm_runtime.plan.blas_step import BlasGemmStep
-from sdm_runtime.plan.plan import Plan
-
-
-class GemmChoice(NamedTuple):
-    """For the dispatch record."""
-
-    name: str  # "gx_gemm" or "blas"
-    reason: str
-    probe_us: float = 0.0
-
-
-def plan_gemm(operands: ChainOperands, geometry: Geometry, name: str, *, pdl: bool) -> Plan:
-    """The plan of all steps; name is "gx_gemm" or "blas"."""
-    o, steps, streams = operands, geometry.steps, geometry.streams
-    if name == "blas":
-        return BlasGemmStep(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams)
-    return kernels.plan_gx_gemm(o.d_u, o.x, o.d_dv, steps=steps, num_parallel=streams, pdl=pdl)
+from sdm_runtime.ops.routes.step_chain import GemmChoice
 
 
 def choose_gemm(operands: ChainOperands, geometry: Geometry, gemm: str) -> GemmChoice:

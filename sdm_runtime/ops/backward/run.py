@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sdm_runtime.dispatch import offer_chain
 from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.ops.backward import chain as chain_run
 from sdm_runtime.ops.backward.operands import ChainOperands, allocate_operands, fill_operands
@@ -17,6 +18,7 @@ from sdm_runtime.ops.call.geometry import Geometry
 from sdm_runtime.ops.call.staging import Inputs
 from sdm_runtime.ops.chunks.chunk_kernels import WeightGradients, kernel_dtype
 from sdm_runtime.ops.forward.store import Saved
+from sdm_runtime.ops.routes.step_chain import report
 
 
 class InputForms(NamedTuple):
@@ -94,6 +96,8 @@ def _run_chain(lease: BankLease, operands: ChainOperands, call: Call) -> None:
             f"{error}"
         ) from error
     lease.restored(exact=call.form.exact)
+    report("sdm_write_read.backward", call, chain.gemm, operands.bank.device, (chain,))
+    offer_chain(chain.chain)
 
 
 def _issued_nothing(error: Exception) -> bool:

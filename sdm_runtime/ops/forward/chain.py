@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import NamedTuple
 
 from torch import Tensor
 
-from sdm_runtime import kernels
-from sdm_runtime.machine.backends import supports_pdl
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.forward.readback import reads_are_free
 from sdm_runtime.ops.forward.token_step import TokenStep, all_finite
-from sdm_runtime.ops.routes.bound_chains import bound_chain
+from sdm_runtime.ops.routes.step_chain import GEMM, GemmChoice, PassChain, StepSizes, step_chain
 from sdm_runtime.plan.chain import StepChain
-from sdm_runtime.plan.plan import Plan
+
+GEMM_CHOICE = GemmChoice("gx_gemm", "the forward has no other")
 
 
 class StepOperands(NamedTuple):
@@ -32,13 +30,25 @@ class StepOperands(NamedTuple):
     snap: Tensor | None  # [G*n, hd] of the bank's dtype
     bpre: Tensor | None  # int32 [G, ceil(n/32) + 1]
 
+    def tensors(self, kernels: tuple[str, ...]) -> dict[str, Tensor]:
+        """Those of these kernels, by the names of their tables."""
+        tensors: dict[str, Tensor | None] = {"bank": self.bank}
+        if "fx_read" in kernels:
+            tensors |= {"v": self.v, "row_weights": self.row_weights}
+            tensors |= {"residual": self.residual, "reading": self.reading}
+        if GEMM in kernels:
+            tensors |= {"d_u": self.delta, "x": self.x, "d_dv": self.residual}
+        if "fx_write" in kernels:
+            tensors |= {"delta": self.delta, "updates": self.updates}
+            tensors |= {"snap": self.snap, "bpre": self.bpre}
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
 
 class StepsDone(NamedTuple):
     """What a segment's steps took."""
 
     again: dict[int, TokenStep]  # the steps that were run token by token
-    launches: int
-    plan_us: float
+    chains: tuple[PassChain, ...]
 
 
 def run_steps(
@@ -53,89 +63,37 @@ def run_steps(
     token_by_token(step of the segment) runs a step that is not finite again, on the bank before it;
     qx [G, C, C] will make the readings of the chunks' own writes.
     """
-    begin = perf_counter_ns()
-    kernels_of_step = _Kernels(operands, geometry, segment)
-    if reads_are_free(operands.bank):
-        answers, writes = kernels_of_step.chain("read", "gemm"), kernels_of_step.chain("write")
-        plan_us = (perf_counter_ns() - begin) / 1e3
-        again = _run_checked(answers, writes, operands, qx, token_by_token)
-        return StepsDone(again, answers.launches + writes.launches, plan_us)
-    chain = kernels_of_step.chain("read", "gemm", "write")
-    plan_us = (perf_counter_ns() - begin) / 1e3
-    chain.run()
-    return StepsDone({}, chain.launches, plan_us)
+    if not reads_are_free(operands.bank):
+        chain = _chain(("fx_read", GEMM, "fx_write"), operands, geometry, segment)
+        chain.run()
+        return StepsDone({}, (chain,))
+    answers = _chain(("fx_read", GEMM), operands, geometry, segment)
+    writes = _chain(("fx_write",), operands, geometry, segment)
+    again = _run_checked(answers.chain, writes.chain, operands, qx, token_by_token)
+    return StepsDone(again, (answers, writes))
 
 
-class _Kernels:
-    """The three kernels of a step, as chains of some of them over a segment's steps."""
-
-    def __init__(self, operands: StepOperands, geometry: Geometry, segment: Segment):
-        first, end = geometry.token_range(segment)
-        self._operands, self._geometry = operands, geometry
-        self._steps, self._tokens = segment.steps, end - first
-        self._pdl = supports_pdl(operands.bank.device)
-
-    def chain(self, *names: str) -> StepChain:
-        """The chain of "read", "gemm" or "write", in that order."""
-        o = self._operands
-        sizes = (self._geometry, self._steps, self._tokens)
-        kind = ("forward", names, *sizes, o.bank.dtype, o.bank.device, o.snap is None, self._pdl)
-        return bound_chain(kind, self._tensors(names), lambda: self._record(names))
-
-    def _tensors(self, names: tuple[str, ...]) -> dict[str, Tensor]:
-        """The operands of these kernels by the names of their plans."""
-        o = self._operands
-        tensors: dict[str, Tensor | None] = {}
-        if "read" in names:
-            tensors |= {"bank": o.bank, "v": o.v, "row_weights": o.row_weights}
-            tensors |= {"residual": o.residual, "reading": o.reading}
-        if "gemm" in names:
-            tensors |= {"d_u": o.delta, "x": o.x, "d_dv": o.residual}
-        if "write" in names:
-            tensors |= {"bank": o.bank, "delta": o.delta, "updates": o.updates}
-            tensors |= {"snap": o.snap, "bpre": o.bpre}
-        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
-
-    def _record(self, names: tuple[str, ...]) -> StepChain:
-        record = {"read": self._read, "gemm": self._gemm, "write": self._write}
-        return StepChain([record[name]() for name in names], self._steps, order="ascending")
-
-    def _read(self) -> Plan:
-        o = self._operands
-        return kernels.plan_fx_read(
-            o.bank,
-            o.v,
-            o.row_weights,
-            o.residual,
-            o.reading,
-            steps=self._steps,
-            num_parallel=self._geometry.streams,
-            chunk_size=self._geometry.chunk,
-            num_writes=self._geometry.writes,
-            num_tokens=self._tokens,
-            pdl=self._pdl,
-        )
-
-    def _gemm(self) -> Plan:
-        o, streams = self._operands, self._geometry.streams
-        return kernels.plan_gx_gemm(
-            o.delta, o.x, o.residual, steps=self._steps, num_parallel=streams, pdl=self._pdl
-        )
-
-    def _write(self) -> Plan:
-        o = self._operands
-        return kernels.plan_fx_write(
-            o.bank,
-            o.delta,
-            o.updates,
-            steps=self._steps,
-            num_parallel=self._geometry.streams,
-            chunk_size=self._geometry.chunk,
-            num_writes=self._geometry.writes,
-            snap=o.snap,
-            bpre=o.bpre,
-            pdl=self._pdl,
-        )
+def _chain(
+    kernels: tuple[str, ...], operands: StepOperands, geometry: Geometry, segment: Segment
+) -> PassChain:
+    """The chain of these kernels over a segment's steps."""
+    o = operands
+    first, end = geometry.token_range(segment)
+    return step_chain(
+        kernels,
+        o.tensors(kernels),
+        StepSizes(
+            num_parallel=geometry.streams,
+            chunk_size=geometry.chunk,
+            num_writes=geometry.writes,
+            num_reads=geometry.reads,
+            num_tokens=end - first,
+        ),
+        steps=segment.steps,
+        order="ascending",
+        kind=(geometry.bank_rows, geometry.head_dim, o.bank.dtype, o.snap is None),
+        gemm=GEMM_CHOICE,
+    )
 
 
 def _run_checked(

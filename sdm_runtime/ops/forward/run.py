@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdm_runtime.dispatch import Dispatch, record
-from sdm_runtime.machine.backends import supports_pdl
 from sdm_runtime.ops.call.bank_lease import raise_version
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry, Segment
@@ -20,9 +18,10 @@ from sdm_runtime.ops.chunks.chunk_kernels import (
 from sdm_runtime.ops.chunks.event_order import event_order
 from sdm_runtime.ops.chunks.matrices import scaled_transpose, unit_inverse
 from sdm_runtime.ops.chunks.products import add_product, product
-from sdm_runtime.ops.forward.chain import StepOperands, StepsDone, run_steps
+from sdm_runtime.ops.forward.chain import GEMM_CHOICE, StepOperands, StepsDone, run_steps
 from sdm_runtime.ops.forward.store import DropStore, KeepStore, Saved, Store
 from sdm_runtime.ops.forward.token_step import TokenStep, run_token_step
+from sdm_runtime.ops.routes.step_chain import report
 
 
 def run_forward(
@@ -46,19 +45,8 @@ def run_forward(
         store = DropStore(bank, geometry, segments[0].steps)
     raise_version(bank)
     done = [_run_segment(bank, inputs, geometry, s, by_stream, store) for s in segments]
-    record(
-        Dispatch(
-            op="sdm_write_read.forward",
-            route="chain",
-            backend="cuda" if bank.is_cuda else "host",
-            gemm="gx_gemm",
-            gemm_reason="the forward has no other",
-            pdl=supports_pdl(bank.device),
-            geometry=call.describe(),
-            launches=sum(steps.launches for steps in done),
-            plan_us=sum(steps.plan_us for steps in done),
-        )
-    )
+    chains = [chain for steps in done for chain in steps.chains]
+    report("sdm_write_read.forward", call, GEMM_CHOICE, bank.device, chains)
     return readings, store.finish()
 
 

@@ -1,0 +1,125 @@
+"""A chain of step kernels, as both passes have theirs: chosen, recorded or bound, run, reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sdm_runtime.dispatch import Dispatch, record
+from sdm_runtime.kernels.steps import plan_step
+from sdm_runtime.machine.backends import supports_pdl
+from sdm_runtime.ops.call.call import Call
+from sdm_runtime.ops.routes.bound_chains import bound_chain
+from sdm_runtime.plan.blas_step import BlasGemmStep
+from sdm_runtime.plan.chain import StepChain
+from sdm_runtime.plan.plan import Plan
+from sdm_runtime.tensor.arena import Arena
+
+GEMM = "gemm"  # in a chain's kernels: the product that was chosen
+
+
+class GemmChoice(NamedTuple):
+    """Which matrix product a chain runs, and why."""
+
+    name: str  # "gx_gemm" or "blas"
+    reason: str
+    probe_us: float = 0.0
+
+
+class StepSizes(NamedTuple):
+    """The sizes that callers of step kernels give; each kernel takes those of its table."""
+
+    num_parallel: int
+    chunk_size: int
+    num_writes: int
+    num_reads: int
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class PassChain:
+    """A chain that is ready to run, and what it is."""
+
+    chain: StepChain
+    gemm: GemmChoice
+    pdl: bool
+    plan_us: float  # of recording or binding it
+
+    def run(self) -> None:
+        """Run every step."""
+        self.chain.run()
+
+
+def step_chain(
+    kernels: tuple[str, ...],
+    operands: dict[str, Tensor],
+    sizes: StepSizes,
+    *,
+    steps: int,
+    order: Literal["ascending", "descending"],
+    kind: tuple[object, ...],
+    gemm: GemmChoice,
+    arenas: Sequence[Arena] = (),
+) -> PassChain:
+    """The chain of these kernels over all steps.
+
+    Args:
+        kernels: A step's, in order: names of step kernels, or GEMM.
+        operands: Theirs, by the names of their tables. The chain keeps the dict, which must stay
+            as it is.
+        sizes: Of every kernel.
+        steps: Steps to run.
+        order: Which step comes first.
+        kind: What else the plans depend on, hashable: dtypes, and what of the operands is missing.
+        gemm: What GEMM stands for.
+        arenas: With more operands.
+    """
+    begin = perf_counter_ns()
+    device = next(iter(operands.values())).device
+    pdl = supports_pdl(device)
+
+    def record_plans() -> StepChain:
+        given: dict[str, Any] = {**sizes._asdict(), "steps": steps, "pdl": pdl, **operands}
+        for arena in arenas:
+            given |= arena.operands()
+        return StepChain([_plan(k, gemm, given) for k in kernels], steps, order=order)
+
+    whole_kind = (kernels, sizes, steps, order, kind, gemm.name, device, pdl)
+    chain = bound_chain(whole_kind, operands, record_plans, arenas)
+    return PassChain(chain, gemm, pdl, (perf_counter_ns() - begin) / 1e3)
+
+
+def report(
+    op: str, call: Call, gemm: GemmChoice, device: torch.device, chains: Iterable[PassChain]
+) -> None:
+    """Record what a pass has run as the latest call's dispatch."""
+    ran = list(chains)
+    record(
+        Dispatch(
+            op=op,
+            route="chain",
+            backend="cuda" if device.type == "cuda" else "host",
+            gemm=gemm.name,
+            gemm_reason=gemm.reason,
+            gemm_probe_us=gemm.probe_us,
+            pdl=supports_pdl(device),
+            geometry=call.describe(),
+            launches=sum(each.chain.launches for each in ran),
+            plan_us=sum(each.plan_us for each in ran),
+        )
+    )
+
+
+def _plan(kernel: str, gemm: GemmChoice, given: dict[str, Any]) -> Plan:
+    if kernel != GEMM:
+        return plan_step(kernel, given)
+    if gemm.name == "gx_gemm":
+        return plan_step("gx_gemm", given)
+    steps, num_parallel = given["steps"], given["num_parallel"]
+    product = given["d_u"], given["x"], given["d_dv"]
+    return BlasGemmStep(*product, steps=steps, num_parallel=num_parallel)
