@@ -7,9 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sdm_runtime import _core
+from sdm_runtime.machine.environment import expect_choice
 
 if TYPE_CHECKING:
     import torch
+
+
+_PROFILES = ("modern", "a100", "rtx")  # the names in csrc's device_profile.cpp
 
 
 def backends() -> dict[str, bool | str]:
@@ -49,5 +53,18 @@ def _profile(index: int) -> DeviceProfile:
 
 
 def supports_pdl(device: torch.device) -> bool:
-    """Whether kernels on ``device`` may ask for programmatic dependent launch."""
-    return device.type == "cuda" and device_profile(device).pdl
+    """Whether kernels on ``device`` may ask for programmatic dependent launch.
+
+    Raises:
+        ValueError: SDM_DEVICE_PROFILE names no profile, also where the CPU has no use for one.
+        CudaError: As :func:`device_profile`.
+    """
+    if device.type != "cuda":
+        check_profile_name()
+        return False
+    return device_profile(device).pdl
+
+
+def check_profile_name() -> None:
+    """Raise ValueError where SDM_DEVICE_PROFILE is set to a word that no profile has."""
+    expect_choice("SDM_DEVICE_PROFILE", _PROFILES)

@@ -1,8 +1,9 @@
-"""Environment variables that are switches. Needs no torch."""
+"""Environment variables: switches, and words of a list. Needs no torch."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 _ON = ("1", "true", "yes", "on")
 _OFF = ("", "0", "false", "no", "off")
@@ -23,3 +24,11 @@ def switch(name: str) -> bool:
             f"{name}: expected 1, true, yes or on; or 0, false, no, off or nothing, got '{value}'"
         )
     return word in _ON
+
+
+def expect_choice(name: str, words: Sequence[str]) -> None:
+    """Raise ValueError where the variable is set to something that is none of ``words``."""
+    value = os.environ.get(name)
+    if value is not None and value not in words:
+        expected = f"{', '.join(words[:-1])} or {words[-1]}"
+        raise ValueError(f"{name}: expected {expected}, got '{value}'")

@@ -1,4 +1,4 @@
-"""Environment variables that are switches: on, off, or refused by name."""
+"""Environment variables: a word that means something, or refused by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sdm_runtime.machine.environment import switch
+from sdm_runtime.machine import backends as runtime
+from sdm_runtime.machine.environment import expect_choice, switch
 
 ROOT = Path(__file__).parents[2]
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -30,6 +31,24 @@ def test_any_other_word_is_refused_by_name(monkeypatch, value):
     message = f"SDM_SOME_SWITCH: expected 1, true, yes or on; or .*, got '{re.escape(value)}'"
     with pytest.raises(ValueError, match=message):
         switch("SDM_SOME_SWITCH")
+
+
+def test_a_choice_is_one_of_its_words(monkeypatch):
+    monkeypatch.delenv("SDM_SOME_CHOICE", raising=False)
+    expect_choice("SDM_SOME_CHOICE", ("a", "b", "c"))
+    for word in ("a", "b", "c"):
+        monkeypatch.setenv("SDM_SOME_CHOICE", word)
+        expect_choice("SDM_SOME_CHOICE", ("a", "b", "c"))
+    for word in ("", "A", "d", "a "):
+        monkeypatch.setenv("SDM_SOME_CHOICE", word)
+        with pytest.raises(ValueError, match=f"SDM_SOME_CHOICE: expected a, b or c, got '{word}'"):
+            expect_choice("SDM_SOME_CHOICE", ("a", "b", "c"))
+
+
+def test_the_profiles_are_those_of_the_core():
+    source = (ROOT / "csrc/plancap/cuda/device_profile.cpp").read_text()
+    assert set(re.findall(r'\{"(\w+)", \d', source)) == set(runtime._PROFILES)
+    assert "expected modern, a100 or rtx, got" in source
 
 
 OWN_READING = re.compile(r"(?:environ\W|getenv\().{0,10}\"(SDM_\w+)\"")

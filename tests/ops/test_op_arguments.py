@@ -132,6 +132,19 @@ def test_a_word_that_is_no_switch_is_refused_at_the_call(monkeypatch):
     assert torch.equal(inputs["memory"], bank)
 
 
+def test_a_profile_that_there_is_not_is_refused_on_the_cpu_too(monkeypatch):
+    inputs = make_inputs(CASE)
+    bank = inputs["memory"].clone()
+    monkeypatch.setenv("SDM_DEVICE_PROFILE", "modren")
+    message = "SDM_DEVICE_PROFILE: expected modern, a100 or rtx, got 'modren'"
+    with pytest.raises(ValueError, match=message):
+        call(CASE, inputs)
+    assert torch.equal(inputs["memory"], bank)
+    monkeypatch.setenv("SDM_DEVICE_PROFILE", "a100")
+    call(CASE, inputs)
+    assert not torch.equal(inputs["memory"], bank)
+
+
 @pytest.mark.parametrize("name", ["k_idx", "q_idx"])
 @pytest.mark.parametrize(("value", "stream"), [(-1, 0), (8, 0), (7, 1), (16, 1)])
 def test_foreign_slots_are_found_on_request(name, value, stream, monkeypatch):

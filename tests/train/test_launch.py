@@ -28,6 +28,7 @@ BAD = [
     (TWO | {"MASTER_ADDR": " "}, "MASTER_ADDR: expected where the process of rank 0 is, got none"),
     (TWO | {"MASTER_PORT": "http"}, "MASTER_PORT: expected a number within 1..65535, got 'http'"),
     (TWO | {"LOCAL_RANK": "9"}, "LOCAL_RANK: expected a number within 0..1, got '9'"),
+    ({"SDM_DEVICE_PROFILE": "modren"}, "SDM_DEVICE_PROFILE: expected modern, a100 or rtx, got 'mo"),
     ({"SDM_CHECK_INDICES": "maybe"}, "SDM_CHECK_INDICES: expected 1, true, yes or on; or 0, "),
 ]
 

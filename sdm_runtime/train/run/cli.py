@@ -13,6 +13,7 @@ from rich.console import Console
 
 from sdm_runtime.commands.version_option import Version
 from sdm_runtime.errors import CudaError
+from sdm_runtime.machine.backends import check_profile_name
 from sdm_runtime.machine.environment import switch
 from sdm_runtime.train.checkpoints.checkpoint import CheckpointError
 from sdm_runtime.train.config import DEFAULTS, ConfigError, TaskName, expect_own_settings
@@ -118,7 +119,8 @@ def train(
     if resume and fresh:
         raise ConfigError("fresh: expected without --resume, got both")
     try:
-        switch("SDM_CHECK_INDICES")  # each step reads it, when much work has been done
+        switch("SDM_CHECK_INDICES")  # each step reads them, when much work has been done
+        check_profile_name()
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if threads is not None:
