@@ -71,8 +71,13 @@ def member(data: dict[str, Any], name: str, kind: type[Value]) -> Value:
 
 
 def number(data: dict[str, Any], name: str) -> float:
-    """The member of an object, an integer or a float. Raises ValueError."""
+    """The member of an object, an integer or a float, as a float. Raises ValueError."""
     value = data.get(name)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return member(data, name, float)
+    try:
         return float(value)
-    return member(data, name, float)
+    except OverflowError:
+        raise ValueError(
+            f"{name}: expected a number that a float can hold, got {_shown(value)}"
+        ) from None
