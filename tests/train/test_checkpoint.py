@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import zipfile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sdm_runtime.train.checkpoints.checkpoint import (
     save_checkpoint,
 )
 from sdm_runtime.train.config import ConfigError
-from sdm_runtime.train.run.interrupts import Stopped
+from sdm_runtime.train.run.interrupts import Stopped, stop_on_signal
 from sdm_runtime.train.run.session import find_checkpoint, settle_config, train_model
 from sdm_runtime.train.trainer.progress import SilentProgress
 
@@ -139,6 +140,18 @@ def test_damaged_files(new_small_trainer, tmp_path: Path) -> None:
     torch.save([1], path)
     with pytest.raises(CheckpointError, match="got list"):
         load_checkpoint(path)
+
+
+@pytest.mark.parametrize("reader", ["zipfile.ZipFile.testzip", "torch.load"])
+def test_a_signal_while_a_checkpoint_is_read_is_a_stop(
+    new_small_trainer, tmp_path: Path, monkeypatch, reader: str
+) -> None:
+    save_checkpoint(tmp_path / "c.pt", new_small_trainer(), [], "")
+    monkeypatch.setattr(reader, lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    with stop_on_signal() as stop:
+        stop.obey("stopped before a step was taken")
+        with pytest.raises(Stopped, match="stopped before a step was taken"):
+            load_checkpoint(tmp_path / "c.pt")
 
 
 def test_a_failed_save_keeps_the_old_file(new_small_trainer, tmp_path: Path, monkeypatch) -> None:
