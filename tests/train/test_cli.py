@@ -198,6 +198,8 @@ def test_every_option_is_documented(sdm_train) -> None:
     assert shown.count("--") > 30
     assert "runs/TASK" in shown
     assert "Python's standard library" in shown
+    task = " ".join(shown.split("--task", 1)[1].split("--out", 1)[0].replace("│", " ").split())
+    assert "recall: key-value recall, also to --resume one" in task
 
 
 def test_recall_trains_both_models(sdm_train) -> None:

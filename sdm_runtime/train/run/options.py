@@ -36,7 +36,11 @@ Files = Annotated[
     ),
 ]
 TaskOption = Annotated[
-    str, typer.Option("--task", help="text: predict files' next bytes; recall: key-value recall")
+    str,
+    typer.Option(
+        "--task",
+        help="text: predict files' next bytes; recall: key-value recall, also to --resume one",
+    ),
 ]
 Out = Annotated[
     Path | None,
