@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from op_cases import DIFFERENTIABLE, Case, errors, expected, make_inputs, relative_error, run
+from op_cases import DIFFERENTIABLE, Case, call, errors, expected, make_inputs, relative_error, run
+from torch.utils._python_dispatch import TorchDispatchMode
 
 CASE = Case(T=45, S=12, W=3, R=3, hd=5, gate_per_write=True)
 _ELEMENTS = {
@@ -103,3 +104,34 @@ def test_zeros(zeros):
     for name in zeros:
         inputs[name].zero_()
     assert max(errors(CASE, inputs).values()) < 6e-7
+
+
+class _Operations(TorchDispatchMode):
+    """Notes the names of torch's operations; of index_put_ also whether it adds."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        adds = func is torch.ops.aten.index_put_.default and args[3:] == (True,)
+        self.names.add(f"{func.__name__}, accumulating" if adds else func.__name__)
+        return func(*args, **(kwargs or {}))
+
+    def in_any_order(self):
+        adding = ("scatter_add", "scatter_reduce", "index_add", "index_reduce", "accumulating")
+        return [name for name in self.names if any(word in name for word in adding)]
+
+
+def test_a_slot_named_twice_is_added_to_in_a_fixed_order():
+    case = CASE.but(repeats=True, S=6)  # where a token names slots twice, some devices need one
+    inputs = _with("v", math.nan, case)
+    with _Operations() as ran:
+        readings = call(case, {name: x.clone() for name, x in inputs.items()})
+    _assert_same_places(readings, expected(case, inputs).readings)
+    assert "index_put_.default" in ran.names  # the token by token form was there
+    assert ran.in_any_order() == []
+    with _Operations() as control:
+        torch.zeros(2).scatter_add_(0, torch.tensor([0, 0]), torch.ones(2))
+        torch.zeros(2).index_put_((torch.tensor([0, 0]),), torch.ones(2), accumulate=True)
+    assert len(control.in_any_order()) == 2

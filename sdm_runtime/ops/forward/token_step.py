@@ -65,18 +65,30 @@ def run_token_step(
     readings = torch.empty_like(innovation)
     for t in range(c):
         at = slot[:, t].unsqueeze(2).expand(-1, -1, rows.shape[2])
-        log_decay = rows.new_zeros(p, n + 1).scatter_add_(1, slot[:, t], g[:, t])
+        log_decay = rows.new_zeros(p, n + 1)
+        _add_in_order(log_decay, slot[:, t], g[:, t])
         decayed = now.gather(1, at) * log_decay.gather(1, slot[:, t]).exp().unsqueeze(2)
         now.scatter_(1, at, decayed)
         innovation[:, t] = v[:, t] - (k[:, t].unsqueeze(2) * decayed).sum(1)
         delta = beta[:, t, None] * innovation[:, t]
-        now.scatter_add_(1, at, k[:, t].unsqueeze(2) * delta.unsqueeze(1))
+        _add_in_order(now, slot[:, t], k[:, t].unsqueeze(2) * delta.unsqueeze(1))
         seen = source[:, t].unsqueeze(2)
         row = now.gather(1, seen.clamp_min(0).expand(-1, -1, rows.shape[2]))
         row = torch.where(seen >= 0, row, old[:, t])
         readings[:, t] = (q[:, t].unsqueeze(2) * row).sum(1)
     delta = beta.unsqueeze(2) * innovation
     return TokenStep(innovation, delta, readings, group_rows[written], now[:, :n][written])
+
+
+def _add_in_order(rows: Tensor, slots: Tensor, values: Tensor) -> None:
+    """rows[p, slots[p, w]] += values[p, w], w = 0, 1, ..: a token may name a slot twice.
+
+    Scatter operations that add do so in any order on some devices.
+    """
+    stream = torch.arange(slots.shape[0], device=slots.device)
+    for w in range(slots.shape[1]):
+        at = stream, slots[:, w]
+        rows[at] = rows[at] + values[:, w]
 
 
 def _group_rows(updates: Tensor) -> tuple[Tensor, Tensor]:
