@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from difflib import SequenceMatcher
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +17,7 @@ from sdm_runtime.inspect.commands.as_data import (
     patch_data,
 )
 from sdm_runtime.inspect.commands.terminal import say
+from sdm_runtime.inspect.pairing import pair_in_order
 from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
 from sdm_runtime.plan.records import word
 
@@ -52,17 +52,16 @@ def _compare_plans(a: ChainModel, b: ChainModel) -> Iterator[Difference]:
     """Plans are paired by kernel, in order; one without a partner is a difference of its own."""
     names_a = [plan.kernel for plan in a.plans]
     names_b = [plan.kernel for plan in b.plans]
-    matcher = SequenceMatcher(a=names_a, b=names_b, autojunk=False)
-    for tag, a_begin, a_end, b_begin, b_end in matcher.get_opcodes():
-        if tag == "equal":
-            for i, j in zip(range(a_begin, a_end), range(b_begin, b_end), strict=True):
-                where = f"plan {i} {names_a[i]}" if i == j else f"plan {i}/{j} {names_a[i]}"
-                yield from _compare(where, _plan_facts(a.plans[i]), _plan_facts(b.plans[j]))
-            continue
-        for i in range(a_begin, a_end):
-            yield Difference(f"plan {i} {names_a[i]}", "plan", names_a[i], _ABSENT)
-        for j in range(b_begin, b_end):
-            yield Difference(f"plan {j} {names_b[j]}", "plan", _ABSENT, names_b[j])
+    a_begin = b_begin = 0
+    for i, j in [*pair_in_order(names_a, names_b), (len(names_a), len(names_b))]:
+        for alone in range(a_begin, i):
+            yield Difference(f"plan {alone} {names_a[alone]}", "plan", names_a[alone], _ABSENT)
+        for alone in range(b_begin, j):
+            yield Difference(f"plan {alone} {names_b[alone]}", "plan", _ABSENT, names_b[alone])
+        if i < len(names_a):
+            where = f"plan {i} {names_a[i]}" if i == j else f"plan {i}/{j} {names_a[i]}"
+            yield from _compare(where, _plan_facts(a.plans[i]), _plan_facts(b.plans[j]))
+        a_begin, b_begin = i + 1, j + 1
 
 
 def _plan_facts(plan: PlanModel) -> dict[str, Any]:
