@@ -116,6 +116,7 @@ void ChainGraph::replay(CUstream stream) const {
   const std::lock_guard lock(mutex_);
   if (!whole_) throw Error(ErrorKind::kCuda, "chain graph: a rebind failed: make the graph anew");
   const ContextGuard context(device_);
+  const RelaxedCapture relaxed;  // as for build(): other streams' captures are not touched
   expect_stream(*chain_, stream);
   const Range range(*chain_);
   check(driver().graph_launch(exec_, stream), "cuGraphLaunch", "chain graph: ");
@@ -126,6 +127,7 @@ void ChainGraph::rebind(std::shared_ptr<const Chain> chain, const LibraryCapture
   const std::lock_guard lock(mutex_);
   expect_same_plans(*chain_, *chain);
   const ContextGuard context(device_);
+  const RelaxedCapture relaxed;
   whole_ = false;
   const bool same_edges = chain_->early_starts() == chain->early_starts();
   chain_ = std::move(chain);

@@ -41,8 +41,8 @@ class ContextGuard {
   bool pushed_ = false;
 };
 
-// Lets this thread load code while a stream capture of any thread is under way: loading issues
-// nothing on a stream, so it cannot become part of the capture.
+// Lets this thread load code, and make, change and launch graphs, while a stream capture of any
+// thread is under way: nothing of it becomes part of a capture of another stream.
 class RelaxedCapture {
  public:
   RelaxedCapture();

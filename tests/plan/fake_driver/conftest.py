@@ -50,6 +50,17 @@ class FakeDriver:
         """Calls since the last time that met another one on the same instantiated graph."""
         return self._library.fake_take_overlapping()
 
+    def unrelaxed(self):
+        """Such calls since the last time in a mode that captures of other threads forbid."""
+        return self._library.fake_take_unrelaxed()
+
+    def launch_unrelaxed(self):
+        """Launch an empty graph in the thread's own mode: the control of unrelaxed()."""
+        graph, made = ctypes.c_void_p(), ctypes.c_void_p()
+        self._library.cuGraphCreate(ctypes.byref(graph), 0)
+        self._library.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_uint64(0))
+        self._library.cuGraphLaunch(made, ctypes.c_void_p(self.stream()))
+
     def stream(self, device=0):
         return self._library.fake_stream(device)
 

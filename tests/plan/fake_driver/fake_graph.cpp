@@ -25,6 +25,7 @@ class ExecCall {
  public:
   explicit ExecCall(Exec& exec) : exec_(exec) {
     if (exec_.calls++ > 0) ++fake::state().overlapping;
+    if (!fake::relaxed()) ++fake::state().unrelaxed;
     const int us = fake::state().exec_call_us;
     if (us) std::this_thread::sleep_for(std::chrono::microseconds(us));
   }

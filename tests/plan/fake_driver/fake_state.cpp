@@ -117,6 +117,9 @@ void fake_delay(int exec_call_us) { fake::state().exec_call_us = exec_call_us; }
 // Calls since the last time that met another one on the same instantiated graph.
 int fake_take_overlapping() { return fake::state().overlapping.exchange(0); }
 
+// Such calls since the last time by threads whose mode lets captures elsewhere forbid them.
+int fake_take_unrelaxed() { return fake::state().unrelaxed.exchange(0); }
+
 // Whether the device's stream is being captured.
 void fake_capture(int device, int on) {
   static fake::Graph graph;

@@ -86,6 +86,7 @@ struct State {
   std::atomic<bool> busy{false};     // no mark is ever passed
   std::atomic<int> exec_call_us{0};  // how long a call on an instantiated graph takes
   std::atomic<int> overlapping{0};   // such calls that met another on the same graph
+  std::atomic<int> unrelaxed{0};     // such calls in a mode that other threads' captures forbid
   State();
 };
 

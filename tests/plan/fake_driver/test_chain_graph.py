@@ -57,6 +57,24 @@ def test_a_graph_is_made_beside_other_threads_captures(driver):
     assert [entry["relaxed"] for entry in driver.log("exec_destroy")] == [True]
 
 
+def test_a_graph_is_launched_and_changed_beside_other_threads_captures(driver):
+    graph = _core.ChainGraph(make_chain(driver, gemm_tensors()))
+    driver.unrelaxed()
+    graph.replay(driver.stream())
+    graph.rebind(make_chain(driver, gemm_tensors()))
+    driver.fail("cuGraphLaunch", 1)
+    with pytest.raises(CudaError, match="cuGraphLaunch"):
+        graph.replay(driver.stream())
+    driver.fail("cuGraphExecKernelNodeSetParams", 1)
+    with pytest.raises(CudaError, match="cuGraphExecKernelNodeSetParams"):
+        graph.rebind(make_chain(driver, gemm_tensors()))
+    del graph
+    assert driver.unrelaxed() == 0
+    assert _core.exchange_capture_mode(0) == 0  # this thread's own mode is as before
+    driver.launch_unrelaxed()
+    assert driver.unrelaxed() == 1
+
+
 def test_a_cluster_becomes_an_attribute_of_the_node(driver):
     plan = cuda_plan(driver.folder, grid=(4, 1, 1), cluster=(4, 1, 1))
     graph = _core.ChainGraph(_core.Chain([plan.bind(operands(gemm_tensors()))], STEPS))
