@@ -8,7 +8,7 @@ from sdm_runtime.errors import CudaError
 
 
 class CudaOutOfMemoryError(CudaError, torch.OutOfMemoryError):
-    """A CUDA driver call found no memory; what catches torch's own such errors catches it.
+    """A CUDA driver or BLAS call found no memory; what catches torch's own such errors catches it.
 
     torch's allocator may hold memory that it does not use: ``torch.cuda.empty_cache()``.
     """

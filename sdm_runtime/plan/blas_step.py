@@ -5,9 +5,12 @@ from __future__ import annotations
 import torch
 
 from sdm_runtime import _core
+from sdm_runtime.memory_error import CudaOutOfMemoryError
 from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.arguments import refs, wholes
 from sdm_runtime.tensor.refs import external_stream
+
+_NO_MEMORY = "CUBLAS_STATUS_ALLOC_FAILED"  # of cublasCreate; torch raises a plain RuntimeError
 
 
 class BlasGemmStep(Plan):
@@ -52,8 +55,18 @@ def blas_handle(device: torch.device, stream: torch.cuda.Stream | int | None = N
 
     That is: on ``stream`` (None: the current one), with torch's math mode and workspace for it.
     Torch sets the handle anew before each call of its own, so nothing has to be set back.
+
+    Raises:
+        CudaOutOfMemoryError: There is no memory for a handle or its workspace; nothing was issued.
     """
     if isinstance(stream, int):
         stream = external_stream(device, stream)
-    with torch.cuda.device(device), torch.cuda.stream(stream):
-        return int(torch.cuda.current_blas_handle())  # type: ignore[no-untyped-call]
+    try:
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            return int(torch.cuda.current_blas_handle())  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and _NO_MEMORY not in str(error):
+            raise
+        failure = CudaOutOfMemoryError(f"cuBLAS handle of {device}: {error}")
+        failure.issued = 0
+        raise failure from error

@@ -14,8 +14,8 @@ enum class ErrorKind {
   kValue,     // ValueError: a caller's mistake in a value or shape
   kType,      // TypeError: a caller's mistake in a dtype or kind
   kPlan,      // PlanError: a plan that is damaged, foreign or bound wrongly
-  kCuda,      // CudaError: a driver call failed
-  kMemory,    // CudaOutOfMemoryError: a driver call found no memory
+  kCuda,      // CudaError: a driver or library call failed
+  kMemory,    // CudaOutOfMemoryError: a driver or library call found no memory
   kInternal,  // RuntimeError: our bug
 };
 

@@ -20,7 +20,8 @@ std::vector<CUgraphNode> add_library_call(CUgraph graph, const Chain& chain,
   check(cuda.begin_capture_to_graph(library.stream, graph, before.data(), nullptr, before.size(),
                                     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
         "cuStreamBeginCaptureToGraph", place);
-  const char* failure = launch.bound->plan().kernel().library(launch.params, library.handle);
+  const LibraryFailure failure =
+      launch.bound->plan().kernel().library(launch.params, library.handle);
   CUstreamCaptureStatus status{};
   const CUgraphNode* last = nullptr;
   const CUgraphEdgeData* edges = nullptr;
@@ -30,7 +31,7 @@ std::vector<CUgraphNode> add_library_call(CUgraph graph, const Chain& chain,
   std::vector<CUgraphNode> nodes(last, last + (info == CUDA_SUCCESS ? count : 0));
   CUgraph captured = nullptr;
   const CUresult end = cuda.end_capture(library.stream, &captured);
-  if (failure) throw Error(ErrorKind::kCuda, cat(place, failure));
+  if (failure) throw Error(failure.kind(), cat(place, failure.text));
   check(info, "cuStreamGetCaptureInfo", place);
   check(end, "cuStreamEndCapture", place);
   return nodes;

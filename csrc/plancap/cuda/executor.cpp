@@ -72,10 +72,11 @@ class Issuer {
   }
 
   void call_library(const WalkedLaunch& launch) {
-    const char* failure = launch.bound->plan().kernel().library(launch.params, blas_handle_);
+    const LibraryFailure failure =
+        launch.bound->plan().kernel().library(launch.params, blas_handle_);
     if (!failure) [[likely]]
       return;
-    fail(launch, ErrorKind::kCuda, failure, 1);  // it may have launched something
+    fail(launch, failure.kind(), failure.text, 1);  // it may have launched something
   }
 
   [[noreturn]] void fail(const WalkedLaunch& launch, ErrorKind kind, const std::string& what,

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "plancap/base/error.h"
 #include "plancap/format/plan_format.h"
 
 namespace sdm::plancap {
@@ -39,9 +40,16 @@ struct FieldInfo {
 // Runs the whole launch on the calling thread's OpenMP team. May throw nothing.
 using HostTwin = void (*)(const void* params);
 
+// What went wrong with a call into a library; without a text it worked.
+struct LibraryFailure {
+  const char* text = nullptr;  // lives as long as the process
+  bool out_of_memory = false;
+  explicit operator bool() const { return text != nullptr; }
+  ErrorKind kind() const { return out_of_memory ? ErrorKind::kMemory : ErrorKind::kCuda; }
+};
+
 // Makes the kernel's one call into a library, with the library's handle, on the handle's stream.
-// Null when it worked, else what went wrong (a text that lives as long as the process).
-using LibraryCall = const char* (*)(const void* params, void* handle);
+using LibraryCall = LibraryFailure (*)(const void* params, void* handle);
 
 // Throws kPlan when a plan's parameter block does not fit the rest of the plan (param_view.h).
 class ParamView;

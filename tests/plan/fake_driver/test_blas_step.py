@@ -1,10 +1,12 @@
 """The library step: the call that reaches the BLAS, in a run and in a graph."""
 
+import functools
+
 import pytest
 import torch
 from forged import HD, STEPS, C, P, cuda_plan, gemm_tensors, operands
 
-from sdm_runtime import CudaError, _core
+from sdm_runtime import CudaError, CudaOutOfMemoryError, _core
 
 PLAIN, TRANSPOSED = 0, 1
 
@@ -78,6 +80,25 @@ def test_a_failing_call_names_its_status_and_place(driver):
         "chain: step 2, plan 0 (blas_gemm, cublasSgemmStridedBatched): "
         "cublasSgemmStridedBatched: CUBLAS_STATUS_EXECUTION_FAILED (13)"
     )
+    assert not isinstance(raised.value, torch.OutOfMemoryError)
+
+
+@pytest.mark.parametrize("way", ["run", "graph"])
+def test_a_call_without_memory_is_torchs_error_too(driver, way):
+    tensors = gemm_tensors()
+    kernel = cuda_plan(driver.folder).bind(operands(tensors))
+    chain = _core.Chain([kernel, blas_plan(tensors)], STEPS)
+    message = r"step 2, plan 1 .*cublasSgemmStridedBatched: CUBLAS_STATUS_ALLOC_FAILED \(3\)"
+    use = chain.run if way == "run" else functools.partial(_core.ChainGraph, chain)
+    driver.blas.fake_cublas_status(3)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match=message) as raised:
+            use(driver.stream(), driver.blas_handle())
+    finally:
+        driver.blas.fake_cublas_status(0)
+    assert isinstance(raised.value, CudaOutOfMemoryError)
+    if way == "run":
+        assert raised.value.issued == 2  # the kernel, and what the call may have launched
 
 
 def test_a_graph_captures_the_calls_between_the_kernels(driver):

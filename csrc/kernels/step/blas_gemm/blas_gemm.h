@@ -17,8 +17,8 @@ struct BlasGemmArgs {
 // Checks the arguments and hands over one library call; only a plan sink of a CUDA device takes it.
 void blas_gemm(plancap::Sink& sink, const BlasGemmArgs& args);
 
-// Null when the call was issued on the handle's stream, else why not.
-const char* blas_gemm_call(const BlasGemmParams& params, void* handle);
+// Issues the call on the handle's stream; else why not.
+plancap::LibraryFailure blas_gemm_call(const BlasGemmParams& params, void* handle);
 
 // Throws kPlan when a plan's numbers reach past its operands.
 void check_blas_gemm_plan(const plancap::ParamView& view);

@@ -41,11 +41,13 @@ Call one_column_call(const BlasGemmParams& p) {
   return {c, 1, c, p.x, c, p.d_dv, 1, c, square, c};
 }
 
+constexpr int kAllocFailed = 3;
+
 const char* status_text(int status) {
   switch (status) {
     case 1:
       return "cublasSgemmStridedBatched: CUBLAS_STATUS_NOT_INITIALIZED (1)";
-    case 3:
+    case kAllocFailed:
       return "cublasSgemmStridedBatched: CUBLAS_STATUS_ALLOC_FAILED (3)";
     case 7:
       return "cublasSgemmStridedBatched: CUBLAS_STATUS_INVALID_VALUE (7)";
@@ -66,13 +68,13 @@ const char* status_text(int status) {
 
 }  // namespace
 
-const char* blas_gemm_call(const BlasGemmParams& params, void* handle) {
+plancap::LibraryFailure blas_gemm_call(const BlasGemmParams& params, void* handle) {
   static std::atomic<SgemmStridedBatched> function{nullptr};
   SgemmStridedBatched sgemm = function.load(std::memory_order_acquire);
   if (!sgemm) {
     const plancap::LoadedSymbol found =
         plancap::find_loaded("libcublas.so", "cublasSgemmStridedBatched");
-    if (found.failure) return found.failure;
+    if (found.failure) return {found.failure};
     sgemm = reinterpret_cast<SgemmStridedBatched>(found.address);
     function.store(sgemm, std::memory_order_release);
   }
@@ -82,7 +84,9 @@ const char* blas_gemm_call(const BlasGemmParams& params, void* handle) {
   const int status = sgemm(handle, kPlain, kTransposed, call.m, call.n, call.k, &one, call.a,
                            call.lda, call.stride_a, call.b, call.ldb, call.stride_b, &one,
                            params.d_u, call.ldc, stride_c, params.num_parallel);
-  return status == 0 ? nullptr : status_text(status);
+  if (status == 0) [[likely]]
+    return {};
+  return {status_text(status), status == kAllocFailed};
 }
 
 }  // namespace sdm

@@ -19,7 +19,7 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(BlasGemmParams, reserved),
 };
 
-const char* run_library(const void* params, void* handle) {
+plancap::LibraryFailure run_library(const void* params, void* handle) {
   return blas_gemm_call(*static_cast<const BlasGemmParams*>(params), handle);
 }
 
