@@ -16,8 +16,9 @@ using plancap::cuda::ChainGraph;
 using plancap::cuda::LibraryCapture;
 using plancap::cuda::PrivateStream;
 
-LibraryCapture library_capture(uintptr_t stream, uintptr_t handle) {
-  return {static_cast<CUstream>(as_stream(stream)), reinterpret_cast<void*>(handle)};
+LibraryCapture library_capture(uintptr_t stream, uintptr_t handle, uintptr_t done) {
+  return {static_cast<CUstream>(as_stream(stream)), reinterpret_cast<void*>(handle),
+          reinterpret_cast<CUevent>(done)};
 }
 
 // Sets how this thread's calls and captures elsewhere get on; how they did before.
@@ -32,11 +33,13 @@ int exchange_capture_mode(int mode) {
 
 void bind_graphs(py::module_& module) {
   py::class_<ChainGraph>(module, "ChainGraph")
-      .def(py::init([](const std::shared_ptr<Chain>& chain, uintptr_t stream, uintptr_t handle) {
+      .def(py::init([](const std::shared_ptr<Chain>& chain, uintptr_t stream, uintptr_t handle,
+                       uintptr_t done) {
              const py::gil_scoped_release release;
-             return std::make_unique<ChainGraph>(chain, library_capture(stream, handle));
+             return std::make_unique<ChainGraph>(chain, library_capture(stream, handle, done));
            }),
-           py::arg("chain"), py::arg("capture_stream") = 0, py::arg("blas_handle") = 0)
+           py::arg("chain"), py::arg("capture_stream") = 0, py::arg("blas_handle") = 0,
+           py::arg("done") = 0)
       .def("replay",
            [](const ChainGraph& graph, uintptr_t stream) {
              const py::gil_scoped_release release;
@@ -45,11 +48,12 @@ void bind_graphs(py::module_& module) {
       .def(
           "rebind",
           [](ChainGraph& graph, const std::shared_ptr<Chain>& chain, uintptr_t stream,
-             uintptr_t handle) {
+             uintptr_t handle, uintptr_t done) {
             const py::gil_scoped_release release;
-            graph.rebind(chain, library_capture(stream, handle));
+            graph.rebind(chain, library_capture(stream, handle, done));
           },
-          py::arg("chain"), py::arg("capture_stream") = 0, py::arg("blas_handle") = 0)
+          py::arg("chain"), py::arg("capture_stream") = 0, py::arg("blas_handle") = 0,
+          py::arg("done") = 0)
       // Without the GIL: another thread may be replaying.
       .def(
           "handle",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from sdm_runtime import qualify
+from sdm_runtime.capture_stream import CaptureStream
 from sdm_runtime.graphs.values import CapturedInputs, check_outputs, copied_out
 
 _WHERE = "[capture_step]"
@@ -29,6 +30,12 @@ def capture_step(
     device (``torch.cuda.synchronize()``) or for the stream of the capture, which breaks it, or draw
     from the generator that the step draws from. (The capture is in CUDA's error mode
     "thread_local": unsafe calls are forbidden to the thread of ``fn`` alone.)
+
+    The workspaces of the BLAS whose addresses the graph holds, of ``fn``'s thread and its
+    backwards, stay where they are while the step lives, also where torch frees its own
+    (``torch._C._cuda_clearCublasWorkspaces()``, as ``torch.compile(mode="reduce-overhead")`` does).
+    Torch has no way to hold those of other threads that ``fn`` starts, nor any under another
+    allocator than its native one (``PYTORCH_ALLOC_CONF=backend:cudaMallocAsync``): free none there.
 
     Args:
         fn: The step. It may use tensors from outside, such as parameters, as long as they stay
@@ -90,12 +97,15 @@ class CapturedStep:
         self._fn = fn
         self._graph = torch.cuda.CUDAGraph(keep_graph=keep_graph)
         with torch.cuda.device(self._device):
-            stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            # Not one of torch's: another graph captured on it would use the same workspaces.
+            self._stream = CaptureStream(self._device)
+            self._stream.hold_workspaces()
+            stream = self._stream.as_torch()
             self._warm_up(stream, warmup)
             self._outputs = self._capture(stream)
             check_outputs(_WHERE, self._outputs)
             # Done with what the latest call does on the device.
-            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._done = self._stream.done
             if keep_graph:  # torch instantiates at once only what it does not keep
                 self._graph.instantiate()
 

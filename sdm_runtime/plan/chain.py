@@ -260,6 +260,8 @@ class StepChain:
             PlanError: The chain is not bound.
             ValueError: The chain runs on the host.
             CudaError: The driver refuses a node; the message names its step and kernel.
+            RuntimeError: The chain has a library step, and torch's allocator (PYTORCH_ALLOC_CONF)
+                is one that cannot keep the BLAS's workspace as long as the graph lives.
         """
         from sdm_runtime.plan.graphed_chain import GraphedChain
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from sdm_runtime import _core
-from sdm_runtime.plan.blas_step import blas_handle
+from sdm_runtime.capture_stream import CaptureStream
 from sdm_runtime.plan.chain import StepChain
 from sdm_runtime.tensor.refs import stream_address
 
@@ -19,6 +17,9 @@ class GraphedChain:
     by programmatic edges. The graph keeps its chain, and so the operands, alive; it takes about
     3 KiB of device memory per launch. Threads may use it at once: a replay beside a :meth:`rebind`
     is of the operands before it or of those after it.
+
+    Library steps use a workspace of the BLAS. It stays where it is as long as the graph lives, also
+    where torch frees its own; replays of such a graph wait for each other, whatever their streams.
     """
 
     def __init__(self, chain: StepChain):
@@ -28,17 +29,17 @@ class GraphedChain:
         self._chain = chain
         self._device = chain.device
         # Not one of torch's: those are shared, and another thread's work on it would be captured.
-        self._capture_stream: Any = None
+        self._capture_stream: CaptureStream | None = None
         if chain.has_library_step:
-            self._capture_stream = _core.PrivateStream(self._device.index or 0)
+            self._capture_stream = CaptureStream(self._device)
         self._graph = _core.ChainGraph(chain._require_bound(), *self._library_capture())
 
-    def _library_capture(self) -> tuple[int, int]:
-        """The private stream that library calls are captured on, and torch's handle set to it."""
+    def _library_capture(self) -> tuple[int, int, int]:
+        """What library calls are captured with: private stream, torch's handle set to it, event."""
         if self._capture_stream is None:
-            return 0, 0
-        stream = int(self._capture_stream.handle())
-        return stream, blas_handle(self._device, stream)
+            return 0, 0, 0
+        handle = self._capture_stream.blas_handle()
+        return self._capture_stream.address, handle, int(self._capture_stream.done.cuda_event)
 
     @property
     def chain(self) -> StepChain:

@@ -61,8 +61,9 @@ ChainGraph::ChainGraph(std::shared_ptr<const Chain> chain, const LibraryCapture&
 ChainGraph::~ChainGraph() { destroy(); }
 
 void ChainGraph::build(const LibraryCapture& library) {
-  SDM_EXPECT(library.handle || !chain_->has_library_step(), kValue, "chain graph", "library",
-             "a cuBLAS handle and a stream to capture its calls on", "none");
+  SDM_EXPECT((library.handle && library.done) || !chain_->has_library_step(), kValue, "chain graph",
+             "library", "a cuBLAS handle, a stream to capture its calls on and an event", "none");
+  done_ = library.done;
   const ContextGuard context(device_);
   const RelaxedCapture relaxed;  // making a graph is not for captures elsewhere to forbid
   check(driver().graph_create(&graph_, 0), "cuGraphCreate", "chain graph: ");
@@ -120,8 +121,20 @@ void ChainGraph::replay(CUstream stream) const {
   const RelaxedCapture relaxed;  // as for build(): other streams' captures are not touched
   expect_stream(*chain_, stream);
   const Range range(*chain_);
-  check(driver().graph_launch(exec_, stream), "cuGraphLaunch", "chain graph: ");
+  launch(stream);
   count_launches(1);
+}
+
+void ChainGraph::launch(CUstream stream) const {
+  const Driver& cuda = driver();
+  const char* where = "chain graph: ";
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (done_) check(cuda.stream_capturing(stream, &status), "cuStreamIsCapturing", where);
+  // A capture orders its own work, and cannot wait for other work.
+  const bool in_turn = done_ && status == CU_STREAM_CAPTURE_STATUS_NONE;
+  if (in_turn) check(cuda.stream_wait_event(stream, done_, 0), "cuStreamWaitEvent", where);
+  check(cuda.graph_launch(exec_, stream), "cuGraphLaunch", where);
+  if (in_turn) check(cuda.event_record(done_, stream), "cuEventRecord", where);
 }
 
 void ChainGraph::rebind(std::shared_ptr<const Chain> chain, const LibraryCapture& library) {

@@ -10,11 +10,14 @@
 
 namespace sdm::plancap::cuda {
 
-// What a library step needs while the graph is built: a private stream to capture its call on, and
-// the library's handle, set to that stream. Null without library steps.
+// What a library step needs. While the graph is built, a private stream to capture its call on, and
+// the library's handle, set to that stream. For every replay, an event that stands behind the work
+// which uses the handle's memory for that stream: replays wait for it and put it behind themselves.
+// Null without library steps.
 struct LibraryCapture {
   CUstream stream = nullptr;
   void* handle = nullptr;
+  CUevent done = nullptr;
 };
 
 // Threads may use one at once: a replay is of one binding or of the other, and a rebind waits for
@@ -44,6 +47,7 @@ class ChainGraph {
  private:
   void build(const LibraryCapture& library);
   void instantiate();
+  void launch(CUstream stream) const;
   void destroy();
 
   mutable std::mutex mutex_;  // of all that follows; the driver's calls on one exec, too
@@ -53,7 +57,8 @@ class ChainGraph {
   CUgraphExec exec_ = nullptr;
   std::vector<CUgraphNode> nodes_;  // of kernel launches, in the order of a run
   size_t programmatic_edges_ = 0;
-  bool whole_ = false;  // every node belongs to chain_
+  CUevent done_ = nullptr;  // of the LibraryCapture
+  bool whole_ = false;      // every node belongs to chain_
 };
 
 }  // namespace sdm::plancap::cuda

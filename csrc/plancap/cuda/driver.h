@@ -25,6 +25,7 @@ namespace sdm::plancap::cuda {
   X(stream_create, cuStreamCreate, 2000)                             \
   X(stream_context, cuStreamGetCtx, 9020)                            \
   X(stream_capturing, cuStreamIsCapturing, 10000)                    \
+  X(stream_wait_event, cuStreamWaitEvent, 3020)                      \
   X(event_create, cuEventCreate, 2000)                               \
   X(event_record, cuEventRecord, 2000)                               \
   X(event_query, cuEventQuery, 2000)                                 \

@@ -79,6 +79,12 @@ class FakeDriver:
         self._handles.append(handle)  # a handle is its own address: it must stay where it is
         return ctypes.addressof(handle)
 
+    def capture(self, device=0):
+        """What library calls are captured with: stream, handle and an event."""
+        event = ctypes.create_string_buffer(1)
+        self._handles.append(event)
+        return self.stream(device), self.blas_handle(device), ctypes.addressof(event)
+
     @property
     def context_depth(self):
         return self._library.fake_context_depth()

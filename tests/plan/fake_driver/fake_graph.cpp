@@ -215,6 +215,12 @@ CUresult cuEventRecord(CUevent, CUstream) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) {
+  FAKE_CALL(cuStreamWaitEvent);
+  fake::log("{\"call\":\"wait\"}");
+  return CUDA_SUCCESS;
+}
+
 CUresult cuEventQuery(CUevent) {
   FAKE_CALL(cuEventQuery);
   return fake::state().busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;

@@ -64,8 +64,9 @@ def test_a_library_step_needs_a_handle(driver):
         ValueError, match="expected a cuBLAS handle, for its library step, got none"
     ):
         chain.run(driver.stream())
-    with pytest.raises(ValueError, match="expected a cuBLAS handle and a stream"):
-        _core.ChainGraph(chain)
+    for given in ((), driver.capture()[:2]):
+        with pytest.raises(ValueError, match=r"expected a cuBLAS handle, a stream .* and an event"):
+            _core.ChainGraph(chain, *given)
 
 
 def test_a_failing_call_names_its_status_and_place(driver):
@@ -90,10 +91,11 @@ def test_a_call_without_memory_is_torchs_error_too(driver, way):
     chain = _core.Chain([kernel, blas_plan(tensors)], STEPS)
     message = r"step 2, plan 1 .*cublasSgemmStridedBatched: CUBLAS_STATUS_ALLOC_FAILED \(3\)"
     use = chain.run if way == "run" else functools.partial(_core.ChainGraph, chain)
+    given = driver.capture()[: 2 if way == "run" else 3]
     driver.blas.fake_cublas_status(3)
     try:
         with pytest.raises(torch.OutOfMemoryError, match=message) as raised:
-            use(driver.stream(), driver.blas_handle())
+            use(*given)
     finally:
         driver.blas.fake_cublas_status(0)
     assert isinstance(raised.value, CudaOutOfMemoryError)
@@ -107,7 +109,7 @@ def test_a_graph_captures_the_calls_between_the_kernels(driver):
     chain = _core.Chain([kernel, blas_plan(tensors)], STEPS)
     chain.run(driver.stream(), driver.blas_handle())
     ran = [entry["params"] for entry in driver.log("launch")]
-    graph = _core.ChainGraph(chain, driver.stream(), driver.blas_handle())
+    graph = _core.ChainGraph(chain, *driver.capture())
     assert graph.nodes() == STEPS
     assert graph.programmatic_edges() == 0
     graph.replay(driver.stream())
@@ -115,11 +117,30 @@ def test_a_graph_captures_the_calls_between_the_kernels(driver):
 
     # Rebinding builds it anew: the library's nodes are its own business.
     kernel = cuda_plan(driver.folder, flags=1).bind(operands(other))
-    graph.rebind(
-        _core.Chain([kernel, blas_plan(other)], STEPS), driver.stream(), driver.blas_handle()
-    )
+    graph.rebind(_core.Chain([kernel, blas_plan(other)], STEPS), *driver.capture())
     graph.replay(driver.stream())
     assert calls(driver.log("node")) == [expected_call(other, s) for s in reversed(range(STEPS))]
+
+
+def test_replays_that_share_a_workspace_wait_for_each_other(driver):
+    chain = _core.Chain([blas_plan(gemm_tensors())], STEPS)
+    graph = _core.ChainGraph(chain, *driver.capture())
+    alone = _core.ChainGraph(
+        _core.Chain([cuda_plan(driver.folder).bind(operands(gemm_tensors()))], STEPS)
+    )
+    driver.log()
+    nodes = ["node"] * STEPS
+    for _ in range(2):
+        graph.replay(driver.stream())
+        assert [entry["call"] for entry in driver.log()] == ["wait", *nodes, "mark"]
+    with driver.capturing():  # it cannot wait for what is not captured
+        graph.replay(driver.stream())
+    alone.replay(driver.stream())  # without a library step there is nothing to share
+    assert [entry["call"] for entry in driver.log()] == nodes + nodes
+    for function in ("cuStreamIsCapturing", "cuStreamWaitEvent", "cuEventRecord"):
+        driver.fail(function, 1)
+        with pytest.raises(CudaError, match=function):
+            graph.replay(driver.stream())
 
 
 def test_a_failed_call_ends_the_capture(driver):
@@ -127,7 +148,7 @@ def test_a_failed_call_ends_the_capture(driver):
     driver.blas.fake_cublas_status(7)
     try:
         with pytest.raises(CudaError, match="CUBLAS_STATUS_INVALID_VALUE"):
-            _core.ChainGraph(chain, driver.stream(), driver.blas_handle())
+            _core.ChainGraph(chain, *driver.capture())
     finally:
         driver.blas.fake_cublas_status(0)
-    _core.ChainGraph(chain, driver.stream(), driver.blas_handle())  # the stream captures again
+    _core.ChainGraph(chain, *driver.capture())  # the stream captures again
