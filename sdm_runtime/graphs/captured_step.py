@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from sdm_runtime import qualify
-from sdm_runtime.capture_stream import CaptureStream
 from sdm_runtime.graphs.values import CapturedInputs, check_outputs, copied_out
+from sdm_runtime.plan.capture_stream import CaptureStream
 
 _WHERE = "[capture_step]"
 _ERROR_MODE = "thread_local"  # a capture forbids unsafe calls to its own thread, not to all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sdm_runtime import _core
-from sdm_runtime.capture_stream import CaptureStream
+from sdm_runtime.plan.capture_stream import CaptureStream
 from sdm_runtime.plan.chain import StepChain
 from sdm_runtime.tensor.refs import stream_address
 

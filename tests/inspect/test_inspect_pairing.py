@@ -8,7 +8,7 @@ import pytest
 from inspect_cases import chain_file, cuda_plans
 
 from sdm_runtime.inspect.commands.diff import diff
-from sdm_runtime.inspect.pairing import pair_in_order
+from sdm_runtime.inspect.commands.pairing import pair_in_order
 from sdm_runtime.inspect.reading.files import decode
 
 CYCLE = ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds"]

@@ -16,8 +16,8 @@ from sdm_runtime.inspect.commands.as_data import (
     operand_data,
     patch_data,
 )
+from sdm_runtime.inspect.commands.pairing import pair_in_order
 from sdm_runtime.inspect.commands.terminal import say
-from sdm_runtime.inspect.pairing import pair_in_order
 from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
 from sdm_runtime.plan.records import word
 

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sdm_runtime import capture_stream
-from sdm_runtime.capture_stream import CaptureStream
-from sdm_runtime.plan import blas_step
+from sdm_runtime.plan import blas_step, capture_stream
+from sdm_runtime.plan.capture_stream import CaptureStream
 
 CUDA = torch.device("cuda", 0)
 
