@@ -44,7 +44,7 @@ __device__ __forceinline__ void chunk_gradients_tokens_device(const ChunkGradien
   const auto chunk = static_cast<int32_t>(blockIdx.x) / blocks;
   const int32_t block = static_cast<int32_t>(blockIdx.x) - chunk * blocks;
   const int32_t token = block * kGradientThreads + static_cast<int32_t>(threadIdx.x);
-  if (token >= chunk_tokens(shape_of(params), chunk).valid) return;
+  if (token >= chunk_tokens(shape_of(params), chunk).count(params.chunk_size)) return;
   TensorEntries(params, chunk).put_sum(token);
 }
 

@@ -14,7 +14,7 @@ class TensorEntries {
   SDM_HD TensorEntries(const ChunkGradientsParams& params, int32_t chunk)
       : params_(params),
         staged_row_(int64_t{chunk} * params.chunk_size),
-        row_(chunk_tokens(shape_of(params), chunk).first_row) {}
+        row_(chunk_tokens(shape_of(params), chunk).first_row()) {}
 
   SDM_HD float dkeff(uint32_t word) const { return params_.dkeff[write(staged_row_, word)]; }
   SDM_HD float dpd(uint32_t word) const { return params_.dpd[write(staged_row_, word)]; }

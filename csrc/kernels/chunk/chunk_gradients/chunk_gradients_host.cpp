@@ -14,7 +14,7 @@ class HostChunk {
   HostChunk(const ChunkGradientsParams& params, int32_t chunk)
       : entries_(params, chunk),
         gradients_(params, chunk, entries_),
-        valid_tokens_(chunk_tokens(shape_of(params), chunk).valid) {}
+        real_tokens_(chunk_tokens(shape_of(params), chunk).count(params.chunk_size)) {}
   HostChunk(const HostChunk&) = delete;
   HostChunk& operator=(const HostChunk&) = delete;
 
@@ -34,13 +34,13 @@ class HostChunk {
   }
 
   void token(int32_t token) const {
-    if (token < valid_tokens_) entries_.put_sum(token);
+    if (token < real_tokens_) entries_.put_sum(token);
   }
 
  private:
   const TensorEntries entries_;
   const ChunkGradients<TensorEntries> gradients_;
-  const int32_t valid_tokens_;
+  const int32_t real_tokens_;
 };
 
 // visit(chunk, i) for the items i of every chunk, of `count` each.

@@ -41,20 +41,21 @@ class StagedEntries {
   // By all threads, behind a barrier after every put.
   __device__ __forceinline__ void store() const {
     const ChunkTokens tokens = chunk_tokens(shape_of(params_), chunk_);
-    const int64_t writes = tokens.first_row * params_.num_writes;
-    for_all(tokens.valid * params_.num_writes,
+    const int32_t real = tokens.count(params_.chunk_size);
+    const int64_t writes = tokens.first_row() * params_.num_writes;
+    for_all(real * params_.num_writes,
             [&](int32_t i) { store_value(params_.dk, params_.dk_type, writes + i, keys_[i]); });
-    const int64_t reads = tokens.first_row * params_.num_reads;
-    for_all(tokens.valid * params_.num_reads,
+    const int64_t reads = tokens.first_row() * params_.num_reads;
+    for_all(real * params_.num_reads,
             [&](int32_t i) { store_value(params_.dq, params_.dq_type, reads + i, queries_[i]); });
     if (params_.num_gates < params_.num_writes) {
-      for_all(tokens.valid, [&](int32_t token) {
+      for_all(real, [&](int32_t token) {
         const double* gates = gates_ + token * (params_.num_writes + 1);
-        store_value(params_.dg, params_.dg_type, tokens.first_row + token,
+        store_value(params_.dg, params_.dg_type, tokens.first_row() + token,
                     sum_gates(gates, params_.num_writes));
       });
     } else {
-      for_all(tokens.valid * params_.num_writes, [&](int32_t i) {
+      for_all(real * params_.num_writes, [&](int32_t i) {
         store_value(params_.dg, params_.dg_type, writes + i,
                     static_cast<float>(gates_[gate_at(i)]));
       });

@@ -13,7 +13,8 @@ class ChunkInputs {
   SDM_HD ChunkInputs(const ChunkPrepareParams& params, int64_t chunk)
       : params_(params),
         shape_(shape_of(params)),
-        tokens_(chunk_tokens(shape_, static_cast<int32_t>(chunk))),
+        real_tokens_(chunk_tokens(shape_, static_cast<int32_t>(chunk)).count(shape_.chunk_size)),
+        first_row_(chunk_tokens(shape_, static_cast<int32_t>(chunk)).first_row()),
         first_(chunk * shape_.events()),
         first_key_(chunk * (params.bank_rows + 1)),
         token_factor_(0xffffffffu / static_cast<uint32_t>(shape_.per_token()) + 1) {}
@@ -50,20 +51,20 @@ class ChunkInputs {
 
   // k or q in the bank's precision; 0 for padding.
   SDM_HD float weight(const Entry& entry) const {
-    if (entry.token >= tokens_.valid) return 0.0f;
+    if (entry.token >= real_tokens_) return 0.0f;
     // One load: the lanes of a warp have both kinds.
     const bool is_read = entry.is_read;
     const int64_t width = is_read ? shape_.num_reads : shape_.num_writes;
     const int32_t in_chunk = entry.token * static_cast<int32_t>(width) + entry.index;
     const float value = load_value(is_read ? params_.q_val : params_.k_val,
                                    is_read ? params_.q_val_type : params_.k_val_type,
-                                   tokens_.first_row * width + in_chunk);
+                                   first_row_ * width + in_chunk);
     return params_.bf16_weights != 0 ? bf16_to_float(float_to_bf16(value)) : value;
   }
 
   SDM_HD float beta(int32_t token) const {
-    if (token >= tokens_.valid) return 0.0f;
-    return load_value(params_.beta, params_.beta_type, tokens_.first_row + token);
+    if (token >= real_tokens_) return 0.0f;
+    return load_value(params_.beta, params_.beta_type, first_row_ + token);
   }
 
   // The log decay of a write that is no padding. exp(-1000) is zero even in float64: the clamp
@@ -72,7 +73,7 @@ class ChunkInputs {
     const int32_t in_chunk =
         params_.num_gates == 1 ? write.token : write.token * params_.num_gates + write.index;
     const double g =
-        load_value(params_.g, params_.g_type, tokens_.first_row * params_.num_gates + in_chunk);
+        load_value(params_.g, params_.g_type, first_row_ * params_.num_gates + in_chunk);
     return g < -1000.0 ? -1000.0 : g;
   }
 
@@ -92,7 +93,8 @@ class ChunkInputs {
  private:
   const ChunkPrepareParams& params_;
   const ChunkShape shape_;
-  const ChunkTokens tokens_;
+  const int32_t real_tokens_;
+  const int64_t first_row_;  // of its tokens in the inputs
   const int64_t first_;      // of the chunk's events
   const int64_t first_key_;  // of its keys
   const uint32_t token_factor_;

@@ -2,16 +2,17 @@
 #pragma once
 #include "kernels/chunk/token_gradients/token_gradients_params.h"
 #include "kernels/common/math/ordered_math.h"
+#include "kernels/common/records/chunk_tokens.h"
 
 namespace sdm {
 
 // Of a staged token: its row in [P, T, .], or -1 for padding.
 SDM_HD int64_t unstaged_row(const TokenGradientsParams& params, int64_t staged) {
-  const int64_t chunk = staged / params.chunk_size;
-  const int64_t step = chunk / params.num_parallel + params.first_step;
-  const int64_t token = step * params.chunk_size + staged % params.chunk_size;
-  if (token >= params.num_tokens) return -1;
-  return chunk % params.num_parallel * params.num_tokens + token;
+  const ChunkTokens tokens =
+      staged_chunk_tokens(params, params.first_step, staged / params.chunk_size);
+  const int64_t place = tokens.place(staged % params.chunk_size);
+  if (!tokens.real(place)) return -1;
+  return tokens.row(place);
 }
 
 // Lane l adds up columns 4l .. 4l+3 of every 128 in order; then the balanced tree over the lanes.

@@ -1,7 +1,7 @@
 // The sizes of a chunked call, and what stands where in its per-token inputs and staged tensors.
 // Staged tensors hold the chunks of the steps from `first_step` on, the inputs all of the call.
 #pragma once
-#include "kernels/common/math/host_device.h"
+#include "kernels/common/records/chunk_tokens.h"
 
 namespace sdm {
 
@@ -38,20 +38,8 @@ SDM_HD Entry entry_at(const ChunkShape& shape, int32_t place) {
   return {token, is_read ? column - shape.num_writes : column, is_read};
 }
 
-// Where staged chunk (ti - first_step)*P + p lies in tensors [P, T, .], and how many of its tokens
-// are no padding.
-struct ChunkTokens {
-  int64_t first_row;
-  int32_t valid;
-};
-
 SDM_HD ChunkTokens chunk_tokens(const ChunkShape& shape, int32_t chunk) {
-  const int32_t step = chunk / shape.num_parallel;
-  const int64_t stream = chunk - step * shape.num_parallel;
-  const int64_t first = (int64_t{step} + shape.first_step) * shape.chunk_size;
-  const int64_t left = shape.num_tokens - first;
-  return {stream * shape.num_tokens + first,
-          static_cast<int32_t>(left < shape.chunk_size ? left : shape.chunk_size)};
+  return staged_chunk_tokens(shape, shape.first_step, chunk);
 }
 
 }  // namespace sdm

@@ -3,17 +3,14 @@
 #pragma once
 #include "kernels/common/math/ordered_math.h"
 #include "kernels/rows/plane_reduce/plane_reduce_block.h"
-#include "kernels/rows/plane_reduce/plane_reduce_params.h"
+#include "kernels/rows/plane_reduce/plane_reduce_math.h"
 
 namespace sdm {
 
 // The entry's sum, with its factor and its padding.
 __device__ __forceinline__ float reduced(const PlaneReduceParams& params, int64_t entry,
                                          float sum) {
-  const int64_t row = entry / params.width;  // n*C + t
-  const int64_t chunk = row / params.chunk_size;
-  const int64_t token = chunk / params.num_parallel * params.chunk_size + row % params.chunk_size;
-  if (token >= params.num_tokens) return 0.0f;
+  if (plane_entry_is_padding(params, entry)) return 0.0f;
   if (params.factor == nullptr) return sum;
   const float factor = params.factor[entry / params.group];
   return times(params.negate != 0 ? -factor : factor, sum);

@@ -9,6 +9,7 @@
 // reading       fx_read                   never (stored only)
 #pragma once
 #include "kernels/common/ptx/pdl.cuh"
+#include "kernels/common/records/chunk_tokens.h"
 #include "kernels/common/rows/row_copies.cuh"
 #include "kernels/step/fx_read/fx_read_params.h"
 #include "kernels/step/fx_read/fx_read_shape.h"
@@ -35,9 +36,9 @@ __device__ __forceinline__ void fx_read_device(const FxReadParams& params) {
   const int64_t step_tokens = int64_t{params.num_parallel} * params.chunk_size;
   const bool exists = token < step_tokens && slice < num_slices(params.hd);
   const int64_t row = params.step * step_tokens + (exists ? token : 0);
-  const int64_t in_sequence =
-      int64_t{params.step} * params.chunk_size + token_in_chunk(params.chunk_size, step_tokens);
-  const bool live = exists && in_sequence < params.num_tokens;
+  const ChunkTokens tokens = chunk_tokens(params, params.step, token / params.chunk_size);
+  const int64_t place = tokens.place(token_in_chunk(params.chunk_size, step_tokens));
+  const bool live = exists && tokens.real(place);
 
   // Shared memory of the warp: the ring, the entries' rows, their weights. Writes, then reads, both
   // padded to whole batches.

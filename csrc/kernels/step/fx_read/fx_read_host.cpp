@@ -3,6 +3,7 @@
 #include "kernels/common/host/multiversion.h"
 #include "kernels/common/host/slice_dispatch.h"
 #include "kernels/common/math/float_mode.h"
+#include "kernels/common/records/chunk_tokens.h"
 #include "kernels/step/fx_read/fx_read.h"
 
 namespace sdm {
@@ -119,11 +120,11 @@ void fx_read_host(const FxReadParams& params) {
       const int32_t slice = static_cast<int32_t>(i % parts) * kPartSlices;
       const Unit unit{token, params.row_weights + token * entries, (tokens - t) * entries, slice,
                       slices - slice < kPartSlices ? slices : slice + kPartSlices};
-      const int64_t in_sequence = int64_t{params.step} * params.chunk_size + t % params.chunk_size;
-      if (in_sequence >= params.num_tokens) {
-        clear_token(params, unit);
-      } else {
+      const ChunkTokens chunk = chunk_tokens(params, params.step, t / params.chunk_size);
+      if (chunk.real(chunk.place(t % params.chunk_size))) {
         read(params, unit);
+      } else {
+        clear_token(params, unit);
       }
     }
   }

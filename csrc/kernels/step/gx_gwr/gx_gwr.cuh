@@ -8,6 +8,7 @@
 // grad      gx_pa2, gx_gds            after the wait, L2, ring
 #pragma once
 #include "kernels/common/ptx/pdl.cuh"
+#include "kernels/common/records/chunk_tokens.h"
 #include "kernels/common/rows/row_copies.cuh"
 #include "kernels/step/gx_gwr/gx_gwr_params.h"
 #include "kernels/step/gx_gwr/gx_gwr_shape.h"
@@ -29,9 +30,9 @@ __device__ __forceinline__ void gx_gwr_device(const GxGwrParams& params) {
   const int64_t step_tokens = int64_t{params.num_parallel} * params.chunk_size;
   const bool exists = token < step_tokens && slice < num_slices(params.hd);
   const int64_t row = params.step * step_tokens + (exists ? token : 0);
-  const int64_t in_sequence =
-      int64_t{params.step} * params.chunk_size + token_in_chunk(params.chunk_size, step_tokens);
-  const bool live = exists && in_sequence < params.num_tokens;
+  const ChunkTokens tokens = chunk_tokens(params, params.step, token / params.chunk_size);
+  const int64_t place = tokens.place(token_in_chunk(params.chunk_size, step_tokens));
+  const bool live = exists && tokens.real(place);
 
   // Shared memory of the warp: the ring, the writes' rows, their weights.
   const int32_t staged = kShape.staged_entries(params.num_writes);

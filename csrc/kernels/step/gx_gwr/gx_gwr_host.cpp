@@ -4,6 +4,7 @@
 #include "kernels/common/host/multiversion.h"
 #include "kernels/common/host/slice_dispatch.h"
 #include "kernels/common/math/float_mode.h"
+#include "kernels/common/records/chunk_tokens.h"
 #include "kernels/step/gx_gwr/gx_gwr.h"
 
 namespace sdm {
@@ -106,15 +107,15 @@ void gx_gwr_host(const GxGwrParams& params) {
     BatchPartials partials;
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < tokens * parts; ++i) {
+      const int64_t t = i / parts;
       const int32_t slice = static_cast<int32_t>(i % parts) * kPartSlices;
-      const Unit unit{first_token + i / parts, (tokens - i / parts) * params.num_writes, slice,
+      const Unit unit{first_token + t, (tokens - t) * params.num_writes, slice,
                       slices - slice < kPartSlices ? slices : slice + kPartSlices};
-      const int64_t place =
-          int64_t{params.step} * params.chunk_size + unit.token % params.chunk_size;
-      if (place >= params.num_tokens) {
-        clear_token(params, unit);
-      } else {
+      const ChunkTokens chunk = chunk_tokens(params, params.step, t / params.chunk_size);
+      if (chunk.real(chunk.place(t % params.chunk_size))) {
         gather(params, unit, partials);
+      } else {
+        clear_token(params, unit);
       }
     }
   }

@@ -1,0 +1,47 @@
+// Which tokens of a chunk are real (not padding), and where they stand in the caller's tensors.
+//
+// Three numbers answer both for a chunk, and all that ask go through them. Today they follow from
+// sizes that all sequences share; a batch of sequences of several lengths would take them from a
+// table with one row for each chunk.
+#pragma once
+#include "kernels/common/math/host_device.h"
+
+namespace sdm {
+
+struct ChunkTokens {
+  int64_t before;  // rows of the caller's [P, T, .] ahead of the chunk's sequence
+  int64_t first;   // the place in that sequence of the chunk's first token
+  int64_t length;  // tokens of the sequence: what is behind them is padding
+
+  // The place in the sequence of the chunk's token `token`, counted from 0.
+  SDM_HD int64_t place(int64_t token) const { return first + token; }
+  // Of the token at that place.
+  SDM_HD bool real(int64_t place) const { return place < length; }
+  SDM_HD int64_t row(int64_t place) const { return before + place; }
+
+  // The row of the chunk's first token, which a chunk that has real tokens has.
+  SDM_HD int64_t first_row() const { return before + first; }
+  // How many tokens of a chunk of `chunk_size` are real.
+  SDM_HD int32_t count(int32_t chunk_size) const {
+    const int64_t left = length - first;
+    return static_cast<int32_t>(left < chunk_size ? left : chunk_size);
+  }
+};
+
+// Of the chunk of `sequence` in step `step`. Kernels name num_tokens (T), num_parallel (P) and
+// chunk_size (C) alike in their parameter blocks.
+template <typename Sizes>
+SDM_HD ChunkTokens chunk_tokens(const Sizes& sizes, int64_t step, int64_t sequence) {
+  return {sequence * sizes.num_tokens, step * sizes.chunk_size, sizes.num_tokens};
+}
+
+// Of chunk (ti - first_step)*P + p, as staged tensors count those of the steps from first_step on.
+// Of 32 bits or 64: what divides is as wide as the chunk's number.
+template <typename Sizes, typename Int>
+SDM_HD ChunkTokens staged_chunk_tokens(const Sizes& sizes, int32_t first_step, Int chunk) {
+  const Int step = chunk / sizes.num_parallel;
+  const Int sequence = chunk - step * sizes.num_parallel;
+  return chunk_tokens(sizes, int64_t{step} + first_step, sequence);
+}
+
+}  // namespace sdm
