@@ -1,8 +1,7 @@
 // Step kernels by name, launched now or recorded as a plan: both take the same operands and go
-// through the same checks. And two kernels that no plan holds.
+// through the same checks. And plane_reduce, which no plan holds.
 #include "bindings/bindings.h"
 #include "kernels/rows/plane_reduce/plane_reduce.h"
-#include "kernels/rows/quantize_rows/quantize_rows.h"
 #include "kernels/step/step_kernels.h"
 #include "plancap/base/error.h"
 
@@ -89,7 +88,6 @@ void bind_kernels(py::module_& module) {
              py::arg("numbers"), py::arg("steps"), py::arg("pdl"));
   module.def("step_tables", &step_tables);
   bind_plane_reduce(module);
-  module.def("quantize_rows", &quantize_rows, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace sdm::bindings

@@ -15,6 +15,7 @@ void bind_chains(pybind11::module_& module);
 void bind_format(pybind11::module_& module);
 void bind_kernels(pybind11::module_& module);
 void bind_chunks(pybind11::module_& module);
+void bind_rows(pybind11::module_& module);
 void bind_linear(pybind11::module_& module);
 void bind_blas_gemm(pybind11::module_& module);
 void bind_graphs(pybind11::module_& module);  // nothing in a host-only build

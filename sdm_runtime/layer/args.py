@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sdm_runtime.layer.activations import check_activation_name
+from sdm_runtime.ops.call.quant import SNAPSHOT_QUANTS, columns_together
 
 DEFAULT_CHUNK_SIZE = 64
-SNAPSHOT_QUANTS = ("none", "bf16", "fp8", "int4")
 MAX_SELECTED = 256  # the payload word of a record holds the write or read index in eight bits
 CHUNK_SIZE_RANGE = (16, 256)
 
@@ -119,8 +119,11 @@ class SparseDeltaMemoryArgs:
             _check_int("chunk_size", self.chunk_size, *CHUNK_SIZE_RANGE)
         if self.snapshot_quant not in SNAPSHOT_QUANTS:
             _fail("snapshot_quant", f"one of {', '.join(SNAPSHOT_QUANTS)}", self.snapshot_quant)
-        if self.snapshot_quant == "int4" and self.head_dim % 2:
-            _fail("snapshot_quant", "an even head size for int4", f"head size {self.head_dim}")
+        together = columns_together(self.snapshot_quant)
+        if self.head_dim % together:
+            whole = "an even head size" if together == 2 else f"a head size that {together} divides"
+            expected = f"{whole} for {self.snapshot_quant}"
+            _fail("snapshot_quant", expected, f"head size {self.head_dim}")
 
     def _check_scores(self) -> None:
         for name in ("read_act", "write_act"):

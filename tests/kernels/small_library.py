@@ -18,11 +18,21 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def compile_text(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """Compiles ``text`` to folder/small.so; the caller looks at the result."""
+def compile_text(
+    folder: Path, text: str, flags: list[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Compiles ``text`` to folder/small.so, ``flags`` first; the caller looks at the result."""
     source = folder / "small.cpp"
     source.write_text(text)
-    command = ["g++", *FLAGS, f"-I{CSRC}", str(source), "-o", str(folder / "small.so")]
+    command = [
+        "g++",
+        *(flags or []),
+        *FLAGS,
+        f"-I{CSRC}",
+        str(source),
+        "-o",
+        str(folder / "small.so"),
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -44,6 +44,12 @@ def test_odd_columns_of_fp8():
     assert torch.equal(codes & 0x7F, wanted & 0x7F)
 
 
+def test_odd_columns_of_int4_are_refused():
+    operands = {"rows": torch.ones(3, 5), "codes": torch.zeros(3, 2, dtype=torch.uint8)}
+    with pytest.raises(ValueError, match="rows: expected a multiple of 2 columns for int4"):
+        quantize(operands | {"scales": torch.zeros(3), "format": "int4"})
+
+
 def test_every_row_of_many_is_encoded():
     """Past the size where threads are worth it."""
     rows, form = torch.randn(3000, 64), snapshot_format("int4", torch.float32, 64)
@@ -57,11 +63,19 @@ BAD = [
     ("rows", torch.zeros(3, 4).double(), TypeError, "float32 or bfloat16 [m, hd], got float64"),
     ("rows", torch.zeros(4), ValueError, "float32 [m, hd], got float32 [4]"),
     ("rows", torch.zeros(4, 3).T, ValueError, "contiguous"),
-    ("codes", torch.zeros(3, 3, dtype=torch.uint8), ValueError, "uint8 [3, 4] or, for an even hd"),
-    ("codes", torch.zeros(2, 4, dtype=torch.uint8), ValueError, "uint8 [3, hd or hd/2]"),
+    ("codes", torch.zeros(3, 2, dtype=torch.uint8), ValueError, "uint8 [3, 4], got uint8 [3, 2]"),
+    ("codes", torch.zeros(2, 4, dtype=torch.uint8), ValueError, "uint8 [3, 4], got uint8 [2, 4]"),
     ("codes", torch.zeros(3, 4, dtype=torch.int32), TypeError, "uint8"),
     ("scales", torch.zeros(2), ValueError, "float32 [3], got float32 [2]"),
+    ("format", "int4", ValueError, "codes: expected uint8 [3, 2], got uint8 [3, 4]"),
+    ("format", "bf16", ValueError, "format: expected one whose rows have scales, got bf16"),
+    ("format", "fp4", ValueError, "format: expected one of f32, bf16, fp8, int4, got 'fp4'"),
 ]
+
+
+def quantize(operands: dict[str, torch.Tensor | str]) -> None:
+    given = [v if isinstance(v, str) else tensor_ref(k, v) for k, v in operands.items()]
+    _core.quantize_rows(*given)
 
 
 @pytest.mark.parametrize(("argument", "wrong", "error", "message"), BAD)
@@ -70,8 +84,9 @@ def test_one_wrong_argument(argument, wrong, error, message):
         "rows": torch.ones(3, 4),
         "codes": torch.zeros(3, 4, dtype=torch.uint8),
         "scales": torch.zeros(3),
+        "format": "fp8",
     }
-    _core.quantize_rows(*(tensor_ref(k, v) for k, v in operands.items()))
+    quantize(operands)
     operands[argument] = wrong
     with pytest.raises(error, match=re.escape(message)):
-        _core.quantize_rows(*(tensor_ref(k, v) for k, v in operands.items()))
+        quantize(operands)

@@ -8,6 +8,7 @@ then the columns a thread holds (c8, c4), or `any` for rows of every type and al
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,29 +23,46 @@ ROOMS = {
     "plane_reduce": "rows",
 }
 
-ROW_TYPES = {
-    "bf16": "RowType::kBFloat16",
-    "f32": "RowType::kFloat32",
-    "fp8": "RowType::kFloat8E4M3",
-    "int4": "RowType::kInt4",
-    "any": "kAnyRow",
-}
+TRAITS = KERNELS / "common/rows/row_formats.h"
+TRAIT = re.compile(
+    r"struct RowFormat<RowType::(?P<enumerator>\w+)> {"
+    r".*?kName = \"(?P<name>\w+)\";.*?kBits = (?P<bits>\d+);.*?kScaled = (?P<scaled>\w+);",
+    re.S,
+)
 
-# bank, snapshot, grad (docs/step_chain.md, section 4).
-PA2_ROWS = [
-    ("bf16", "bf16", "bf16"),
-    ("bf16", "bf16", "f32"),
-    ("bf16", "fp8", "bf16"),
-    ("bf16", "fp8", "f32"),
-    ("bf16", "int4", "bf16"),
-    ("bf16", "int4", "f32"),
-    ("f32", "f32", "f32"),
-    ("f32", "bf16", "f32"),
-    ("f32", "fp8", "f32"),
-    ("f32", "int4", "f32"),
-]
-GDS_ROWS = [("bf16", "bf16"), ("bf16", "f32"), ("f32", "f32")]
-BANK_ROWS = [("bf16",), ("f32",)]
+
+@dataclass(frozen=True)
+class RowFormat:
+    """How rows are stored, as its trait says."""
+
+    name: str
+    enumerator: str
+    bits: int
+    scaled: bool
+
+
+def read_formats(traits: str) -> dict[str, RowFormat]:
+    """The formats of row_formats.h, by name."""
+    found = [m.groupdict() for m in TRAIT.finditer(traits)]
+    return {
+        f["name"]: RowFormat(f["name"], f["enumerator"], int(f["bits"]), f["scaled"] == "true")
+        for f in found
+    }
+
+
+FORMATS = read_formats(TRAITS.read_text())
+ROW_TYPES = {f.name: f"RowType::{f.enumerator}" for f in FORMATS.values()} | {"any": "kAnyRow"}
+
+
+def snapshots_of(bank: str) -> list[str]:
+    """The formats that a bank may be restored from: rows of codes, or no wider than its own."""
+    return [f.name for f in FORMATS.values() if f.scaled or f.bits <= FORMATS[bank].bits]
+
+
+# bank; bank, grad; bank, snapshot, grad (docs/step_chain.md, section 4).
+BANK_ROWS = [(f.name,) for f in FORMATS.values() if not f.scaled]
+GDS_ROWS = [(bank, grad) for (bank,) in BANK_ROWS for grad in sorted({bank, "f32"})]
+PA2_ROWS = [(bank, snap, grad) for bank, grad in GDS_ROWS for snap in snapshots_of(bank)]
 GEMM_TILES = ["16x32", "32x64", "64x64", "128x128"]
 GEMM_ANY_TILES = ["8x16", "32x64"]
 
@@ -85,8 +103,9 @@ class Instance:
 
 
 def columns_per_thread(rows: tuple[str, ...]) -> list[int]:
-    """8 columns are 16 bytes of bf16; 4 are 16 bytes of f32, and 8 bytes of bf16."""
-    return [8, 4] if "bf16" in (rows[0], rows[-1]) else [4]
+    """16 bytes of the bank or grad rows, whichever are narrower, and of f32."""
+    widest = 128 // min(FORMATS[rows[0]].bits, FORMATS[rows[-1]].bits)
+    return [8, 4] if widest == 8 else [4]
 
 
 def row_instances(

@@ -18,14 +18,13 @@ from sdm_runtime.ops.call.geometry import (
     effective_chunk,
 )
 from sdm_runtime.ops.call.plain_tensors import check_apart, check_plain
-from sdm_runtime.ops.call.quant import snapshot_format
+from sdm_runtime.ops.call.quant import SNAPSHOT_QUANTS, columns_together, snapshot_format
 from sdm_runtime.ops.call.staging import Inputs, as_streams
 from sdm_runtime.tensor.words import describe
 
 _OP = "sdm_write_read"
 _BANK_DTYPES = (torch.bfloat16, torch.float32)
 _INDEX_DTYPES = (torch.int32, torch.int64)
-_QUANT = ("none", "bf16", "fp8", "int4")
 _GEMM = ("auto", "fixed", "blas")
 _MAX_HEAD_DIM = 1 << 20
 _MAX_ROWS = 2**31 - 2  # rows are int32, and one value sorts behind them all
@@ -52,8 +51,10 @@ def check_call(
     _check_bank(memory)
     _check_bank_owners(memory, num_memory_slots, num_parallel, shared_bank)
     geometry = _check_shapes(memory, inputs, num_parallel, chunk_size)
-    if snapshot_quant == "int4" and geometry.head_dim % 2:
-        raise _value("snapshot_quant", "an even head_dim with 'int4'", f"{geometry.head_dim}")
+    together = columns_together(snapshot_quant)
+    if geometry.head_dim % together:
+        whole = "an even head_dim" if together == 2 else f"a head_dim that {together} divides"
+        raise _value("snapshot_quant", f"{whole} with {snapshot_quant!r}", f"{geometry.head_dim}")
     if gemm == "blas" and memory.device.type == "cpu":
         raise _value("gemm", "'auto' or 'fixed' on the CPU, whose chain has no BLAS step", "'blas'")
     if memory.device.type == "cpu":
@@ -121,7 +122,7 @@ def _check_options(
             bounds = f"at least {low}" if high is None else f"{low}..{high}"
             raise _value(name, bounds, f"{value}")
     for name, word, words in (
-        ("snapshot_quant", snapshot_quant, _QUANT),
+        ("snapshot_quant", snapshot_quant, SNAPSHOT_QUANTS),
         ("gemm", gemm, _GEMM),
     ):
         if word not in words:

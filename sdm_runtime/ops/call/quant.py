@@ -5,6 +5,8 @@ To the bit: docs/step_chain.md, section 4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -13,30 +15,39 @@ from torch import Tensor
 from sdm_runtime import _core
 from sdm_runtime.tensor.refs import tensor_ref
 
-_E4M3_MAX = 448.0
-_INT4_MAX = 7.0
 _SCALE_MIN = 1e-12
+_PLAIN_ROWS = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 class SnapshotFormat(NamedTuple):
     """How a snapshot row of hd elements is stored."""
 
-    name: str
+    name: str  # as snapshot_quant
+    rows: str  # as the core calls such rows
     dtype: torch.dtype
     columns: int  # stored elements per row
     scaled: bool
     exact: bool  # the restored bank has the bits of the bank before the call
 
 
+def columns_together(name: str) -> int:
+    """Columns of a row that share a byte with snapshot_quant ``name``: hd is a multiple of them."""
+    return _row_format(name).codes_per_byte if name in _CODECS else 1
+
+
 def snapshot_format(name: str, bank_dtype: torch.dtype, head_dim: int) -> SnapshotFormat:
-    """The format of snapshot_quant for a bank; int4 packs two columns in a byte, so hd is even."""
-    if name == "fp8":
-        return SnapshotFormat("fp8", torch.uint8, head_dim, scaled=True, exact=False)
-    if name == "int4":
-        return SnapshotFormat("int4", torch.uint8, head_dim // 2, scaled=True, exact=False)
+    """The format of snapshot_quant for a bank; hd is a multiple of :func:`columns_together`."""
+    if name in _CODECS:
+        columns = head_dim // columns_together(name)
+        return SnapshotFormat(name, name, torch.uint8, columns, scaled=True, exact=False)
     if name == "bf16" and bank_dtype != torch.bfloat16:
-        return SnapshotFormat("bf16", torch.bfloat16, head_dim, scaled=False, exact=False)
-    return SnapshotFormat("none", bank_dtype, head_dim, scaled=False, exact=True)
+        return SnapshotFormat("bf16", "bf16", torch.bfloat16, head_dim, scaled=False, exact=False)
+    if name in ("none", "bf16"):
+        rows = _PLAIN_ROWS[bank_dtype]
+        return SnapshotFormat("none", rows, bank_dtype, head_dim, scaled=False, exact=True)
+    raise ValueError(
+        f"snapshot_quant: expected one of {', '.join(SNAPSHOT_QUANTS)}, given {name!r}"
+    )
 
 
 def encode(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor | None]:
@@ -51,12 +62,13 @@ def encode(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor | None]:
 def encode_anywhere(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]:
     """Quantize by torch operations, on any device."""
     x = rows.to(torch.float32)
-    top = _E4M3_MAX if form.name == "fp8" else _INT4_MAX
+    top = _row_format(form.rows).largest_code
+    assert top is not None
     # The reciprocal is rounded to f32 first: the format multiplies, it does not divide.
     inverse = torch.tensor(1.0 / top, dtype=torch.float32, device="cpu").item()
     scale = (x.abs().amax(1) * inverse).clamp_min(_SCALE_MIN).to(torch.bfloat16).to(torch.float32)
     q = (x / scale.unsqueeze(1)).to(torch.bfloat16).to(torch.float32)
-    return (_to_e4m3(q) if form.name == "fp8" else _to_int4(q)), scale
+    return _CODECS[form.rows].encode(q, top), scale
 
 
 def _encode_on_host(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]:
@@ -64,7 +76,8 @@ def _encode_on_host(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]
     codes = rows.new_empty((len(rows), form.columns), dtype=torch.uint8)
     scales = rows.new_empty(len(rows), dtype=torch.float32)
     operands = {"rows": rows, "codes": codes, "scales": scales}
-    _core.quantize_rows(*(tensor_ref(name, tensor) for name, tensor in operands.items()))
+    refs = (tensor_ref(name, tensor) for name, tensor in operands.items())
+    _core.quantize_rows(*refs, form.rows)
     return codes, scales
 
 
@@ -74,21 +87,21 @@ def decode(
     """The rows that a restore writes: [m, hd] in the bank's dtype."""
     if scales is None:
         return stored.to(bank)
-    q = _from_e4m3(stored) if form.name == "fp8" else _from_int4(stored)
+    q = _CODECS[form.rows].decode(stored)
     return (q * scales.unsqueeze(1)).to(bank)
 
 
-def _to_e4m3(q: Tensor) -> Tensor:
+def _to_e4m3(q: Tensor, top: float) -> Tensor:
     # The cast rounds to nearest even; the clamp makes it saturate (NaN passes through).
-    return q.clamp(-_E4M3_MAX, _E4M3_MAX).to(torch.float8_e4m3fn).view(torch.uint8)
+    return q.clamp(-top, top).to(torch.float8_e4m3fn).view(torch.uint8)
 
 
 def _from_e4m3(stored: Tensor) -> Tensor:
     return stored.view(torch.float8_e4m3fn).to(torch.float32)
 
 
-def _to_int4(q: Tensor) -> Tensor:
-    nibbles = q.nan_to_num(0.0).round().clamp(-8, 7).to(torch.int32) & 15
+def _to_int4(q: Tensor, top: float) -> Tensor:
+    nibbles = q.nan_to_num(0.0).round().clamp(-top - 1, top).to(torch.int32) & 15
     return ((nibbles[:, 0::2] << 4) | nibbles[:, 1::2]).to(torch.uint8)
 
 
@@ -96,3 +109,32 @@ def _from_int4(stored: Tensor) -> Tensor:
     byte = stored.to(torch.int32)
     nibbles = torch.stack((byte >> 4, byte & 15), 2).flatten(1)
     return ((nibbles ^ 8) - 8).to(torch.float32)
+
+
+class _Codec(NamedTuple):
+    """Codes by torch operations: to bytes of them from ratios [m, hd], saturating, and back."""
+
+    encode: Callable[[Tensor, float], Tensor]
+    decode: Callable[[Tensor], Tensor]
+
+
+# The scaled formats, by the names that snapshot_quant and the core have for them alike.
+_CODECS = {"fp8": _Codec(_to_e4m3, _from_e4m3), "int4": _Codec(_to_int4, _from_int4)}
+
+SNAPSHOT_QUANTS = ("none", "bf16", *_CODECS)
+
+
+class _RowFormat(NamedTuple):
+    """What the core's trait says of a row format."""
+
+    codes_per_byte: int
+    largest_code: float | None  # none: rows without scales
+
+
+@lru_cache(maxsize=1)
+def _row_formats() -> dict[str, _RowFormat]:
+    return {name: _RowFormat(*trait) for name, trait in _core.row_formats().items()}
+
+
+def _row_format(name: str) -> _RowFormat:
+    return _row_formats()[name]

@@ -1,6 +1,7 @@
 #include "kernels/chunk/chunk_gradients/chunk_gradients.h"
 #include "kernels/chunk/chunk_gradients/chunk_gradients_geometry.h"
 #include "kernels/common/launch/chunk_launch.h"
+#include "kernels/common/launch/row_checks.h"
 #include "kernels/common/launch/step_launch.h"
 
 namespace sdm {
@@ -106,10 +107,6 @@ void fill_pointers(ChunkGradientsParams& params, const ChunkGradientsArgs& args)
   params.dg = args.dg.data;
 }
 
-RowType stored_type(const TensorRef& tensor) {
-  return tensor.dtype == Dtype::kFloat32 ? RowType::kFloat32 : RowType::kBFloat16;
-}
-
 }  // namespace
 
 const KernelInfo& chunk_gradients_info(GradientPass pass) {
@@ -140,9 +137,9 @@ void chunk_gradients(plancap::Sink& sink, const ChunkGradientsArgs& args) {
   fill_pointers(params, args);
   put_shape(params, shape, chunks);
   params.num_gates = static_cast<int32_t>(gates);
-  params.dk_type = stored_type(args.dk);
-  params.dq_type = stored_type(args.dq);
-  params.dg_type = stored_type(args.dg);
+  params.dk_type = *plain_row_type(args.dk.dtype);
+  params.dq_type = *plain_row_type(args.dq.dtype);
+  params.dg_type = *plain_row_type(args.dg.dtype);
 
   // Choose and launch.
   for (const GradientPass pass : chunk_gradients_passes(sink.target(), params)) {

@@ -16,12 +16,15 @@ __device__ __forceinline__ float token_columns_wide(const TokenGradientsParams& 
   const float4 v = *reinterpret_cast<const float4*>(params.innovation + from);
   const float4 out =
       make_float4(times(beta, u.x), times(beta, u.y), times(beta, u.z), times(beta, u.w));
-  if (params.dv_type == RowType::kFloat32) {
-    *reinterpret_cast<float4*>(static_cast<float*>(params.dv) + to) = out;
-  } else {
-    *reinterpret_cast<uint2*>(static_cast<uint16_t*>(params.dv) + to) =
-        make_uint2(ptx::pack_bf16(out.x, out.y), ptx::pack_bf16(out.z, out.w));
-  }
+  with_plain_format(params.dv_type, [&](auto format) {
+    if constexpr (format.kType == RowType::kFloat32) {
+      *reinterpret_cast<float4*>(static_cast<float*>(params.dv) + to) = out;
+    } else {
+      static_assert(format.kType == RowType::kBFloat16);
+      *reinterpret_cast<uint2*>(static_cast<uint16_t*>(params.dv) + to) =
+          make_uint2(ptx::pack_bf16(out.x, out.y), ptx::pack_bf16(out.z, out.w));
+    }
+  });
   sum = add_product(u.x, v.x, sum);
   sum = add_product(u.y, v.y, sum);
   sum = add_product(u.z, v.z, sum);

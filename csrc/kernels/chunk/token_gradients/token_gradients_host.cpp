@@ -26,13 +26,13 @@ void token_row(const TokenGradientsParams& params, int64_t staged, int64_t row) 
   const float* d_u = params.d_u + staged * params.hd;
   const float beta = params.beta_rows[staged];
   const int64_t to = row * params.hd;
-  if (params.dv_type == RowType::kFloat32) {
-    float* dv = static_cast<float*>(params.dv) + to;
-    for (int32_t c = 0; c < params.hd; ++c) dv[c] = times(beta, d_u[c]);
-  } else {
-    uint16_t* dv = static_cast<uint16_t*>(params.dv) + to;
-    for (int32_t c = 0; c < params.hd; ++c) dv[c] = float_to_bf16(times(beta, d_u[c]));
-  }
+  with_plain_format(params.dv_type, [&](auto format) SDM_INLINE_LAMBDA {
+    using Bits = StoredBits<decltype(format)>;
+    Bits* dv = static_cast<Bits*>(params.dv) + to;
+    for (int32_t c = 0; c < params.hd; ++c) {
+      dv[c] = static_cast<Bits>(format.encode(times(beta, d_u[c])));
+    }
+  });
   float sums[kLanes] = {};
   add_lanes(d_u, params.innovation + staged * params.hd, params.hd, sums);
   for (int32_t count = kLanes / 2; count > 0; count /= 2) {

@@ -1,15 +1,28 @@
 // Rows on the host: addresses, prefetch, and slices of any row type to and from lane order.
 #pragma once
+#include <bit>
+
 #include "kernels/common/host/lane_columns.h"
 #include "kernels/common/rows/column_slices.h"
+#include "kernels/common/rows/row_bits.h"
 
 namespace sdm {
 
-// The bytes of a row of `columns` columns, or of that many columns of one (even for int4): four a
-// column, halved with every narrower type.
-static_assert(static_cast<int>(RowType::kFloat32) == 1 && static_cast<int>(RowType::kInt4) == 4);
+// How often four bytes are halved for a column of each type, four bits a type: twins ask for the
+// size of a row's parts in every loop, and this needs no load.
+inline constexpr uint64_t kHalvings = [] {
+  uint64_t packed = 0;
+  for (const RowType type : kRowTypes) {
+    const auto ratio = static_cast<uint32_t>(32 / element_bits(type));
+    packed |= static_cast<uint64_t>(std::countr_zero(ratio)) << 4 * static_cast<int>(type);
+  }
+  return packed;
+}();
+
+// The bytes of a row of `columns` columns, or of that many columns of one: whole bytes of those
+// that share one.
 SDM_HD int64_t row_bytes(RowType type, int64_t columns) {
-  return 4 * columns >> (static_cast<int>(type) - 1);
+  return 4 * columns >> (kHalvings >> 4 * static_cast<int>(type) & 15);
 }
 
 // Where column `column` of row `row` starts. Bytes in 64 bits: banks of 2^32 elements are legal.
@@ -45,29 +58,24 @@ template <int kColumns, bool kFull>
 SDM_HD void load_slice(RowType type, const char* from, int32_t width, LaneColumns<kColumns>& to) {
   alignas(64) char buffer[kColumns * sizeof(float)];
   const char* padded = padded_slice<kColumns, kFull>(from, row_bytes(type, width), buffer);
-  if (type == RowType::kFloat32) {
-    f32_to_lanes(padded, to);
-  } else {
-    bf16_to_lanes(padded, to);
-  }
+  with_plain_format(type,
+                    [&](auto format) SDM_INLINE_LAMBDA { to_lanes<decltype(format)>(padded, to); });
 }
 
 // A snapshot's slice: of any type, decoded to values that the bank's type holds exactly.
 template <int kColumns, bool kFull>
 SDM_HD void load_snapshot_slice(RowType type, const char* from, int32_t width, const float* scale,
                                 RowType bank_type, LaneColumns<kColumns>& to) {
-  if (type == RowType::kFloat32 || type == RowType::kBFloat16) {
+  if (!is_quantized(type)) {
     load_slice<kColumns, kFull>(type, from, width, to);
     return;
   }
   alignas(64) char buffer[kColumns * sizeof(float)];
   const char* padded = padded_slice<kColumns, kFull>(from, row_bytes(type, width), buffer);
-  if (type == RowType::kFloat8E4M3) {
-    e4m3_to_lanes(padded, to);
-  } else {
-    int4_to_lanes(padded, to);
-  }
-  dequantize_lanes(to, *scale, bank_type);
+  with_scaled_format(
+      type, [&](auto format) SDM_INLINE_LAMBDA { to_lanes<decltype(format)>(padded, to); });
+  with_plain_format(
+      bank_type, [&](auto bank) SDM_INLINE_LAMBDA { restore_lanes<decltype(bank)>(to, *scale); });
   if (!kFull) zero_behind(to, width);
 }
 
@@ -75,11 +83,8 @@ template <int kColumns, bool kFull>
 SDM_HD void store_slice(RowType type, const LaneColumns<kColumns>& from, int32_t width, char* to) {
   alignas(64) char buffer[kColumns * sizeof(float)];
   char* target = kFull ? to : buffer;
-  if (type == RowType::kFloat32) {
-    lanes_to_f32(from, target);
-  } else {
-    lanes_to_bf16(from, target);
-  }
+  with_plain_format(
+      type, [&](auto format) SDM_INLINE_LAMBDA { from_lanes<decltype(format)>(from, target); });
   if (!kFull) std::memcpy(to, buffer, row_bytes(type, width));
 }
 

@@ -6,8 +6,7 @@
 #include <cstring>
 
 #include "kernels/common/math/ordered_math.h"
-#include "kernels/common/rows/quant.h"
-#include "kernels/common/rows/row_types.h"
+#include "kernels/common/rows/row_formats.h"
 
 namespace sdm {
 
@@ -33,73 +32,49 @@ SDM_HD void zero_lanes(LaneColumns<kColumns>& lanes) {
   }
 }
 
-template <int kColumns>
-SDM_HD void f32_to_lanes(const char* from, LaneColumns<kColumns>& to) {
-  const auto* words = reinterpret_cast<const Word32*>(from);
-  SDM_FOR_LANES(l, kColumns) {
-    to.part[0][l] = bits_to_float(words[4 * l]);
-    to.part[1][l] = bits_to_float(words[4 * l + 1]);
-    to.part[2][l] = bits_to_float(words[4 * l + 2]);
-    to.part[3][l] = bits_to_float(words[4 * l + 3]);
+// Of a lane's four columns the stored bits of column kColumn. They are in words, or in half of one.
+template <class Format, int kColumn>
+SDM_HD uint32_t lane_bits(const char* from, int l) {
+  constexpr int kLaneBits = kLaneColumns * Format::kBits;
+  constexpr int kPerWord = kLaneBits < 32 ? kLaneColumns : 32 / Format::kBits;
+  static_assert(kLaneBits >= 16);
+  const int at = kLaneColumns / kPerWord * l + kColumn / kPerWord;
+  if constexpr (kLaneBits == 16) {
+    return column_bits<Format>(reinterpret_cast<const Word16*>(from)[at], kColumn % kPerWord);
+  } else {
+    return column_bits<Format>(reinterpret_cast<const Word32*>(from)[at], kColumn % kPerWord);
   }
 }
 
-template <int kColumns>
-SDM_HD void lanes_to_f32(const LaneColumns<kColumns>& from, char* to) {
+template <class Format, int kColumns>
+SDM_HD void to_lanes(const char* from, LaneColumns<kColumns>& to) {
+  SDM_FOR_LANES(l, kColumns) {
+    to.part[0][l] = Format::decode(lane_bits<Format, 0>(from, l));
+    to.part[1][l] = Format::decode(lane_bits<Format, 1>(from, l));
+    to.part[2][l] = Format::decode(lane_bits<Format, 2>(from, l));
+    to.part[3][l] = Format::decode(lane_bits<Format, 3>(from, l));
+  }
+}
+
+// Of plain rows, a column a word or two.
+template <class Format, int kColumns>
+SDM_HD void from_lanes(const LaneColumns<kColumns>& from, char* to) {
+  static_assert(Format::kBits == 32 || Format::kBits == 16);
   auto* words = reinterpret_cast<Word32*>(to);
   SDM_FOR_LANES(l, kColumns) {
-    words[4 * l] = float_to_bits(from.part[0][l]);
-    words[4 * l + 1] = float_to_bits(from.part[1][l]);
-    words[4 * l + 2] = float_to_bits(from.part[2][l]);
-    words[4 * l + 3] = float_to_bits(from.part[3][l]);
-  }
-}
-
-template <int kColumns>
-SDM_HD void bf16_to_lanes(const char* from, LaneColumns<kColumns>& to) {
-  const auto* words = reinterpret_cast<const Word32*>(from);
-  SDM_FOR_LANES(l, kColumns) {
-    const uint32_t low = words[2 * l], high = words[2 * l + 1];
-    to.part[0][l] = bits_to_float(low << 16);
-    to.part[1][l] = bits_to_float(low & 0xffff0000u);
-    to.part[2][l] = bits_to_float(high << 16);
-    to.part[3][l] = bits_to_float(high & 0xffff0000u);
-  }
-}
-
-template <int kColumns>
-SDM_HD void lanes_to_bf16(const LaneColumns<kColumns>& from, char* to) {
-  auto* words = reinterpret_cast<Word32*>(to);
-  SDM_FOR_LANES(l, kColumns) {
-    words[2 * l] =
-        uint32_t{float_to_bf16(from.part[0][l])} | uint32_t{float_to_bf16(from.part[1][l])} << 16;
-    words[2 * l + 1] =
-        uint32_t{float_to_bf16(from.part[2][l])} | uint32_t{float_to_bf16(from.part[3][l])} << 16;
-  }
-}
-
-template <int kColumns>
-SDM_HD void e4m3_to_lanes(const char* from, LaneColumns<kColumns>& to) {
-  const auto* words = reinterpret_cast<const Word32*>(from);
-  SDM_FOR_LANES(l, kColumns) {
-    const uint32_t word = words[l];
-    to.part[0][l] = e4m3_to_float(word & 0xffu);
-    to.part[1][l] = e4m3_to_float(word >> 8 & 0xffu);
-    to.part[2][l] = e4m3_to_float(word >> 16 & 0xffu);
-    to.part[3][l] = e4m3_to_float(word >> 24);
-  }
-}
-
-// The even column of a pair is in the byte's high nibble.
-template <int kColumns>
-SDM_HD void int4_to_lanes(const char* from, LaneColumns<kColumns>& to) {
-  const auto* words = reinterpret_cast<const Word16*>(from);
-  SDM_FOR_LANES(l, kColumns) {
-    const uint32_t word = words[l];
-    to.part[0][l] = int4_to_float(word >> 4 & 15u);
-    to.part[1][l] = int4_to_float(word & 15u);
-    to.part[2][l] = int4_to_float(word >> 12);
-    to.part[3][l] = int4_to_float(word >> 8 & 15u);
+    const uint32_t first = Format::encode(from.part[0][l]),
+                   second = Format::encode(from.part[1][l]);
+    const uint32_t third = Format::encode(from.part[2][l]),
+                   fourth = Format::encode(from.part[3][l]);
+    if constexpr (Format::kBits == 32) {
+      words[4 * l] = first;
+      words[4 * l + 1] = second;
+      words[4 * l + 2] = third;
+      words[4 * l + 3] = fourth;
+    } else {
+      words[2 * l] = first | second << 16;
+      words[2 * l + 1] = third | fourth << 16;
+    }
   }
 }
 
@@ -120,18 +95,12 @@ SDM_HD void zero_behind(LaneColumns<kColumns>& lanes, int32_t width) {
 }
 
 // Quantized codes to values that the bank's type holds exactly.
-template <int kColumns>
-SDM_HD void dequantize_lanes(LaneColumns<kColumns>& lanes, float scale, RowType bank_type) {
+template <class Bank, int kColumns>
+SDM_HD void restore_lanes(LaneColumns<kColumns>& lanes, float scale) {
   for (int k = 0; k < kLaneColumns; ++k) {
     float* part = lanes.part[k];
-    if (bank_type == RowType::kBFloat16) {
-      for (int l = 0; l < LaneColumns<kColumns>::kActive; ++l) {
-        part[l] = dequantize_to_bf16(part[l], scale);
-      }
-    } else {
-      for (int l = 0; l < LaneColumns<kColumns>::kActive; ++l) {
-        part[l] = dequantize_to_float(part[l], scale);
-      }
+    for (int l = 0; l < LaneColumns<kColumns>::kActive; ++l) {
+      part[l] = Bank::restored(part[l], scale);
     }
   }
 }

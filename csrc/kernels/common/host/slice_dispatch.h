@@ -9,7 +9,6 @@ namespace sdm {
 // Calls body.operator()<kColumns, kFull>() for rows of hd columns: every slice is exactly kColumns
 // wide (kFull), or no wider. `body` is a lambda marked SDM_INLINE_LAMBDA, so that it is compiled
 // for the instruction set of the caller.
-#define SDM_INLINE_LAMBDA __attribute__((always_inline))
 template <typename Body>
 SDM_HD void with_slice_columns(int32_t hd, Body body) {
   const int32_t width = slice_width(hd);

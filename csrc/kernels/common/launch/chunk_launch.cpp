@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/common/launch/row_checks.h"
 #include "kernels/common/launch/step_launch.h"
 
 namespace sdm {
@@ -25,10 +26,10 @@ void expect_chunks(const char* where, const ChunkShape& shape, int64_t num_chunk
 
 RowType expect_values(const char* where, const char* argument, const TensorRef& tensor,
                       std::initializer_list<Dim> shape) {
-  const bool legal = tensor.dtype == Dtype::kFloat32 || tensor.dtype == Dtype::kBFloat16;
-  SDM_EXPECT(legal, kType, where, argument, "float32 or bfloat16", tensor.describe());
+  const std::optional<RowType> type = plain_row_type(tensor.dtype);
+  SDM_EXPECT(type, kType, where, argument, "float32 or bfloat16", tensor.describe());
   expect_tensor(where, argument, tensor, tensor.dtype, shape);
-  return tensor.dtype == Dtype::kFloat32 ? RowType::kFloat32 : RowType::kBFloat16;
+  return *type;
 }
 
 int32_t expect_indices(const char* where, const char* argument, const TensorRef& tensor,

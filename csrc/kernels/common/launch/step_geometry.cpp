@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/common/launch/row_checks.h"
 #include "plancap/base/error.h"
 
 namespace sdm {
@@ -22,6 +23,12 @@ bool aligned(const void* data, uint32_t bytes) {
 
 }  // namespace
 
+int32_t widest_piece(std::initializer_list<RowType> types) {
+  int bits = 32;
+  for (const RowType type : types) bits = std::min(bits, element_bits(type));
+  return 16 * 8 / bits;
+}
+
 int32_t piece_columns(int32_t hd, int32_t most, std::span<const StoredRows> rows) {
   const int32_t width = slice_width(hd);
   for (const int32_t columns : {8, 4}) {
@@ -39,20 +46,6 @@ std::vector<StepGeometry::Alignment> piece_alignments(std::span<const StoredRows
   if (columns == 0) return list;
   for (const StoredRows& r : rows) list.push_back({r.operand, piece_align(r.type, columns)});
   return list;
-}
-
-const char* row_type_name(RowType type) {
-  switch (type) {
-    case RowType::kFloat32:
-      return "f32";
-    case RowType::kBFloat16:
-      return "bf16";
-    case RowType::kFloat8E4M3:
-      return "fp8";
-    case RowType::kInt4:
-      return "int4";
-  }
-  return "any";
 }
 
 std::string entry_name(const char* kernel, std::initializer_list<RowType> types, int32_t columns) {

@@ -35,6 +35,9 @@ struct StoredRows {
   RowType type;
 };
 
+// Columns of 16 bytes of the narrowest of these plain rows.
+int32_t widest_piece(std::initializer_list<RowType> types);
+
 // Columns of a row that one thread holds: 8 (16 bytes of bf16) or 4, at most `most`, if every piece
 // of every row is whole and aligned; else 0: elements one by one, wherever they are.
 int32_t piece_columns(int32_t hd, int32_t most, std::span<const StoredRows> rows);
@@ -42,9 +45,6 @@ int32_t piece_columns(int32_t hd, int32_t most, std::span<const StoredRows> rows
 // The alignments that pieces of `columns` columns need; none for 0.
 std::vector<StepGeometry::Alignment> piece_alignments(std::span<const StoredRows> rows,
                                                       int32_t columns);
-
-// "bf16", as in the names of device functions.
-const char* row_type_name(RowType type);
 
 // "_c8", "_c4", and what an entry for any rows is called instead: "_any".
 std::string entry_name(const char* kernel, std::initializer_list<RowType> types, int32_t columns);

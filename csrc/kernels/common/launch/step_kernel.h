@@ -8,7 +8,7 @@
 
 #include "kernels/common/launch/step_geometry.h"
 #include "kernels/common/launch/step_table.h"
-#include "kernels/common/rows/row_types.h"
+#include "kernels/common/rows/row_formats.h"
 #include "plancap/capture/sink.h"
 #include "plancap/format/param_view.h"
 
@@ -57,7 +57,7 @@ struct StepExtent {
 StepExtent extent_of(const StepRow& row, const StepSizes& sizes);
 
 inline Dtype row_dtype(RowType type) {
-  return type == RowType::kFloat32 ? Dtype::kFloat32 : Dtype::kBFloat16;
+  return with_plain_format(type, [](auto format) { return format.kDtype; });
 }
 
 // A launch as far as the table describes it, for a kernel's own function to complete: what it says

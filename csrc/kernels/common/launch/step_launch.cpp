@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels/common/launch/row_checks.h"
 #include "kernels/common/math/ordered_math.h"
 #include "kernels/common/records/records.h"
 #include "kernels/common/records/row_weights.h"
@@ -85,24 +86,24 @@ void expect_row_weights(const char* where, const char* argument, const TensorRef
 }
 
 RowType expect_bank_rows(const char* where, const char* argument, const TensorRef& tensor) {
-  SDM_EXPECT(tensor.dtype == Dtype::kFloat32 || tensor.dtype == Dtype::kBFloat16, kType, where,
-             argument, "float32 or bfloat16 [rows, hd]", tensor.describe());
+  const std::optional<RowType> type = plain_row_type(tensor.dtype);
+  SDM_EXPECT(type, kType, where, argument, "float32 or bfloat16 [rows, hd]", tensor.describe());
   expect_tensor(where, argument, tensor, tensor.dtype, {"rows", "hd"});
   expect_head_dim(where, tensor.shape[1]);
   SDM_EXPECT(tensor.shape[0] >= 1 && tensor.shape[0] <= std::numeric_limits<int32_t>::max(), kValue,
              where, argument, "at least 1 and fewer than 2^31 rows", tensor.describe());
-  return tensor.dtype == Dtype::kFloat32 ? RowType::kFloat32 : RowType::kBFloat16;
+  return *type;
 }
 
 RowType expect_grad_of_bank(const char* where, const TensorRef& grad, const TensorRef& bank) {
-  const bool legal = grad.dtype == Dtype::kFloat32 ||
-                     (grad.dtype == Dtype::kBFloat16 && bank.dtype == Dtype::kBFloat16);
+  const std::optional<RowType> type = plain_row_type(grad.dtype);
+  const bool legal = type && (type == RowType::kFloat32 || grad.dtype == bank.dtype);
   SDM_EXPECT(legal, kType, where, "grad",
              bank.dtype == Dtype::kBFloat16 ? "bfloat16 or float32 (the bank is bfloat16)"
                                             : "float32 (the bank is float32)",
              grad.describe());
   expect_tensor(where, "grad", grad, grad.dtype, {bank.shape[0], bank.shape[1]});
-  return grad.dtype == Dtype::kFloat32 ? RowType::kFloat32 : RowType::kBFloat16;
+  return *type;
 }
 
 void expect_records(const char* where, const char* argument, const TensorRef& tensor,

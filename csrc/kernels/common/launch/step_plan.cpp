@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/common/host/host_rows.h"
+#include "kernels/common/launch/row_checks.h"
 #include "kernels/common/launch/step_kernel.h"
 #include "kernels/common/math/ordered_math.h"
 #include "plancap/base/error.h"
@@ -82,9 +83,7 @@ uint64_t check_rows(const StepPart& part, const StepRow& row) {
   const char* field = row.field.name;
   const bool grad = row.is("grad");
   const RowType type = grad ? part.sizes.grad_type : part.sizes.bank_type;
-  part.view.range(grad ? "grad_type" : "bank_type", int64_t{static_cast<int32_t>(type)},
-                  int64_t{static_cast<int32_t>(RowType::kFloat32)},
-                  int64_t{static_cast<int32_t>(RowType::kBFloat16)});
+  check_plain_type(part.view, grad ? "grad_type" : "bank_type", type);
   part.view.dtype(field, row_dtype(type));
   const auto element = static_cast<uint32_t>(row_bytes(type, 1));
   const auto bytes = static_cast<uint64_t>(row_bytes(type, part.sizes.hd));

@@ -7,3 +7,6 @@
 #else
 #define SDM_HD inline __attribute__((always_inline))
 #endif
+
+// Behind a lambda's parameters: it is compiled for the instruction set of its caller, as SDM_HD is.
+#define SDM_INLINE_LAMBDA __attribute__((always_inline))

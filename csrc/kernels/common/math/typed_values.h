@@ -1,21 +1,21 @@
 // Elements of the caller's tensors: float32 or bfloat16 values, int32 or int64 indices.
 #pragma once
 #include "kernels/common/math/bf16.h"
-#include "kernels/common/rows/row_types.h"
+#include "kernels/common/rows/row_formats.h"
 
 namespace sdm {
 
 SDM_HD float load_value(const void* values, RowType type, int64_t at) {
-  return type == RowType::kFloat32 ? static_cast<const float*>(values)[at]
-                                   : bf16_to_float(static_cast<const uint16_t*>(values)[at]);
+  return with_plain_format(type, [&](auto format) SDM_INLINE_LAMBDA {
+    return format.decode(static_cast<const StoredBits<decltype(format)>*>(values)[at]);
+  });
 }
 
 SDM_HD void store_value(void* values, RowType type, int64_t at, float value) {
-  if (type == RowType::kFloat32) {
-    static_cast<float*>(values)[at] = value;
-  } else {
-    static_cast<uint16_t*>(values)[at] = float_to_bf16(value);
-  }
+  with_plain_format(type, [&](auto format) SDM_INLINE_LAMBDA {
+    using Bits = StoredBits<decltype(format)>;
+    static_cast<Bits*>(values)[at] = static_cast<Bits>(format.encode(value));
+  });
 }
 
 // `wide`: int64. Bank rows fit an int32.

@@ -1,13 +1,10 @@
-// Quantized snapshot rows, one scale each: e4m3 bytes, or int4 pairs (the even column in the high
-// nibble). docs/step_chain.md, section 4, to the bit.
+// The arithmetic of quantized snapshot rows, which have one scale each: e4m3 bytes, or int4 pairs
+// (the even column in the high nibble). docs/step_chain.md, section 4, to the bit.
 #pragma once
 #include "kernels/common/math/bf16.h"
 #include "kernels/common/math/ordered_math.h"
 
 namespace sdm {
-
-inline constexpr float kE4M3Max = 448.0f;
-inline constexpr float kInt4Max = 7.0f;
 
 SDM_HD float round_to_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
 

@@ -1,7 +1,7 @@
 // Sizes of stored elements, and how many columns of a row one access of a thread may take.
 #pragma once
 #include "kernels/common/math/host_device.h"
-#include "kernels/common/rows/row_types.h"
+#include "kernels/common/rows/row_formats.h"
 
 namespace sdm {
 
@@ -9,25 +9,22 @@ namespace sdm {
 inline constexpr RowType kAnyRow = RowType{0};
 
 SDM_HD constexpr int element_bits(RowType type) {
-  switch (type) {
-    case RowType::kBFloat16:
-      return 16;
-    case RowType::kFloat8E4M3:
-      return 8;
-    case RowType::kInt4:
-      return 4;
-    default:
-      return 32;
-  }
+  return with_row_format(type, [](auto format) SDM_INLINE_LAMBDA { return format.kBits; });
 }
 
 SDM_HD constexpr bool is_quantized(RowType type) {
-  return type == RowType::kFloat8E4M3 || type == RowType::kInt4;
+  return type != kAnyRow &&
+         with_row_format(type, [](auto format) SDM_INLINE_LAMBDA { return format.kScaled; });
+}
+
+SDM_HD constexpr int codes_per_byte(RowType type) {
+  return with_row_format(
+      type, [](auto format) SDM_INLINE_LAMBDA { return kCodesPerByte<decltype(format)>; });
 }
 
 // Bytes of `columns` columns in the form that a thread holds them: decoded floats for kAnyRow.
 SDM_HD constexpr uint32_t piece_bytes(RowType type, int columns) {
-  return static_cast<uint32_t>(columns * element_bits(type) / 8);
+  return static_cast<uint32_t>(columns * (type == kAnyRow ? 32 : element_bits(type)) / 8);
 }
 
 }  // namespace sdm

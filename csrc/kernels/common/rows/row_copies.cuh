@@ -51,8 +51,11 @@ class RowCopies {
   // spare, so that an address is one instruction.
   static __device__ __forceinline__ const void* first_columns(const void* rows,
                                                               const Team<kLaneColumns>& team) {
-    if constexpr (kType == kAnyRow) return rows;
-    return static_cast<const char*>(rows) + int64_t{first_column(team)} * element_bits(kType) / 8;
+    if constexpr (kType == kAnyRow) {
+      return rows;
+    } else {
+      return static_cast<const char*>(rows) + int64_t{first_column(team)} * element_bits(kType) / 8;
+    }
   }
   static __device__ __forceinline__ Columns columns(const Team<kLaneColumns>& team) {
     const int32_t column = first_column(team);

@@ -12,7 +12,7 @@ struct Columns {
 };
 
 // How rows are stored. For kAnyRow it decides at run time, for every other kType it repeats it.
-struct RowFormat {
+struct StoredAs {
   RowType type;
   RowType bank_type;  // what a quantized row is decoded for
 };
@@ -24,7 +24,7 @@ class ThreadRows {
   using Raw = RawPiece<kType, kCols>;
 
   // Rows first_row, first_row + 1, .. of `rows` [any, hd].
-  __device__ __forceinline__ ThreadRows(const void* rows, RowFormat, int64_t first_row, int32_t hd,
+  __device__ __forceinline__ ThreadRows(const void* rows, StoredAs, int64_t first_row, int32_t hd,
                                         Columns columns)
       : rows_(static_cast<const char*>(rows) + bytes(first_row * hd)),
         column_bytes_(static_cast<uint32_t>(bytes(columns.column))),
@@ -93,11 +93,11 @@ class ThreadRows<kAnyRow, kCols> {
   static constexpr RowType kType = kAnyRow;
   using Raw = RawPiece<kAnyRow, kCols>;
 
-  __device__ __forceinline__ ThreadRows(const void* rows, RowFormat format, int64_t first_row,
+  __device__ __forceinline__ ThreadRows(const void* rows, StoredAs stored, int64_t first_row,
                                         int32_t hd, Columns columns)
-      : first_(static_cast<const char*>(rows) + first_row * hd * element_bits(format.type) / 8),
-        row_bytes_(int64_t{hd} * element_bits(format.type) / 8),
-        format_(format),
+      : first_(static_cast<const char*>(rows) + first_row * hd * element_bits(stored.type) / 8),
+        row_bytes_(int64_t{hd} * element_bits(stored.type) / 8),
+        stored_(stored),
         columns_(columns) {}
 
   __device__ __forceinline__ Raw load(int32_t row, float scale = 1.0f) const {
@@ -129,11 +129,11 @@ class ThreadRows<kAnyRow, kCols> {
     for (int c = 0; c < kCols; ++c) {
       const int32_t column = columns_.column + c;
       if (c >= columns_.count) break;
-      if (format_.type == RowType::kFloat32) {
-        reinterpret_cast<uint32_t*>(to)[column] = raw.word[c];
-      } else {
-        reinterpret_cast<uint16_t*>(to)[column] = float_to_bf16(bits_to_float(raw.word[c]));
-      }
+      with_plain_format(stored_.type, [&](auto format) {
+        using Format = decltype(format);
+        reinterpret_cast<StoredBits<Format>*>(to)[column] =
+            static_cast<StoredBits<Format>>(Format::encode(bits_to_float(raw.word[c])));
+      });
     }
   }
 
@@ -143,26 +143,21 @@ class ThreadRows<kAnyRow, kCols> {
   }
   __device__ __forceinline__ float element(int32_t row, int32_t column, float scale) const {
     const char* from = address(row);
-    switch (format_.type) {
-      case RowType::kFloat32:
-        return bits_to_float(ptx::load_l2(reinterpret_cast<const uint32_t*>(from) + column));
-      case RowType::kBFloat16:
-        return bf16_to_float(ptx::load_l2(reinterpret_cast<const uint16_t*>(from) + column));
-      case RowType::kFloat8E4M3: {
-        const uint8_t code = ptx::load_l2(reinterpret_cast<const uint8_t*>(from) + column);
-        return dequantize(format_.bank_type, e4m3_to_float(code), scale);
-      }
-      default: {
-        const uint8_t pair = ptx::load_l2(reinterpret_cast<const uint8_t*>(from) + column / 2);
-        const uint32_t nibble = column % 2 == 0 ? pair >> 4 : pair & 15u;
-        return dequantize(format_.bank_type, int4_to_float(nibble), scale);
-      }
-    }
+    return with_row_format(stored_.type, [&](auto format) {
+      using Format = decltype(format);
+      constexpr int kPerByte = kCodesPerByte<Format>;
+      const uint32_t word =
+          ptx::load_l2(reinterpret_cast<const StoredBits<Format>*>(from) + column / kPerByte);
+      const float value =
+          Format::decode(column_bits<Format>(word, static_cast<uint32_t>(column) % kPerByte));
+      if constexpr (Format::kScaled) return restored(stored_.bank_type, value, scale);
+      return value;
+    });
   }
 
   const char* first_;
   int64_t row_bytes_;
-  RowFormat format_;
+  StoredAs stored_;
   Columns columns_;
 };
 

@@ -33,7 +33,7 @@ StepGeometry geometry(const plancap::Target& target, const FxReadParams& params)
                              {"v", params.v, bank},
                              {"residual", params.residual, RowType::kFloat32},
                              {"reading", params.reading, RowType::kFloat32}};
-  const int32_t columns = piece_columns(params.hd, bank == RowType::kBFloat16 ? 8 : 4, rows);
+  const int32_t columns = piece_columns(params.hd, widest_piece({bank}), rows);
   const int32_t staged =
       kReadShape.staged_entries(params.num_writes) + kReadShape.staged_entries(params.num_reads);
 

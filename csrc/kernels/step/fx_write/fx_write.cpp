@@ -39,7 +39,7 @@ StepGeometry geometry(const plancap::Target& target, const FxWriteParams& params
   const StoredRows rows[] = {{"bank", params.bank, bank},
                              {"snap", params.snap, bank},
                              {"delta", params.delta, RowType::kFloat32}};
-  const int32_t columns = piece_columns(params.hd, bank == RowType::kBFloat16 ? 8 : 4, rows);
+  const int32_t columns = piece_columns(params.hd, widest_piece({bank}), rows);
 
   StepGeometry chosen;
   chosen.entry = entry_name(kName, {bank}, columns);

@@ -29,8 +29,7 @@ StepGeometry geometry(const plancap::Target& target, const GxGdsParams& params) 
   const StoredRows rows[] = {{"grad", params.grad, grad},
                              {"bank", params.bank, bank},
                              {"gy", params.gy, RowType::kFloat32}};
-  const bool narrow = bank == RowType::kBFloat16 || grad == RowType::kBFloat16;
-  const int32_t columns = piece_columns(params.hd, narrow ? 8 : 4, rows);
+  const int32_t columns = piece_columns(params.hd, widest_piece({bank, grad}), rows);
 
   StepGeometry chosen;
   chosen.entry = entry_name(kName, {bank, grad}, columns);

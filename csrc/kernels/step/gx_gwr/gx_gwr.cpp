@@ -29,8 +29,7 @@ StepGeometry geometry(const plancap::Target& target, const GxGwrParams& params) 
   const StoredRows rows[] = {{"grad", params.grad, params.grad_type},
                              {"delta", params.delta, RowType::kFloat32},
                              {"d_dv", params.d_dv, RowType::kFloat32}};
-  const bool narrow = params.grad_type == RowType::kBFloat16;
-  const int32_t columns = piece_columns(params.hd, narrow ? 8 : 4, rows);
+  const int32_t columns = piece_columns(params.hd, widest_piece({params.grad_type}), rows);
 
   StepGeometry chosen;
   chosen.entry = entry_name(kName, {params.grad_type}, columns);

@@ -36,8 +36,7 @@ StepGeometry geometry(const plancap::Target& target, const GxPa2Params& params) 
                              {"bank", params.bank, bank},
                              {"snap", params.snap, snap},
                              {"d_u", params.d_u, RowType::kFloat32}};
-  const bool narrow = bank == RowType::kBFloat16 || grad == RowType::kBFloat16;
-  const int32_t columns = piece_columns(params.hd, narrow ? 8 : 4, rows);
+  const int32_t columns = piece_columns(params.hd, widest_piece({bank, grad}), rows);
 
   StepGeometry chosen;
   chosen.entry = entry_name(kName, {bank, snap, grad}, columns);

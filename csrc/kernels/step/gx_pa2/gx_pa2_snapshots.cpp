@@ -1,8 +1,10 @@
-// The snapshots of gx_pa2: two layouts, four row types, scales for quantized rows.
+// The snapshots of gx_pa2: two layouts, rows of any format, scales for quantized ones.
 #include <limits>
 
 #include "kernels/common/host/host_rows.h"
+#include "kernels/common/launch/row_checks.h"
 #include "kernels/common/launch/step_launch.h"
+#include "kernels/common/rows/row_bits.h"
 #include "kernels/step/gx_pa2/gx_pa2.h"
 
 namespace sdm {
@@ -14,33 +16,8 @@ using plancap::volume;
 
 constexpr const char* kName = "gx_pa2";
 
-bool quantized(RowType type) { return type == RowType::kFloat8E4M3 || type == RowType::kInt4; }
-
-// The snapshot's row type from its dtype and its last dimension.
-RowType check_type(const TensorRef& snap, const StepSizes& sizes) {
-  SDM_EXPECT(snap.ndim >= 2, kValue, kName, "snap", "rows of one snapshot in the last dimension",
-             snap.describe());
-  const int64_t last = snap.shape[snap.ndim - 1], hd = sizes.hd;
-  if (snap.dtype == Dtype::kUint8 || snap.dtype == Dtype::kFloat8E4M3) {
-    const bool int4 = snap.dtype == Dtype::kUint8 && 2 * last == hd;
-    SDM_EXPECT(int4 || last == hd, kValue, kName, "snap",
-               cat("e4m3 [..., ", hd, "] or, for an even hd, int4 pairs uint8 [..., hd/2]"),
-               snap.describe());
-    return int4 ? RowType::kInt4 : RowType::kFloat8E4M3;
-  }
-  const bool float32_bank = sizes.bank_type == RowType::kFloat32;
-  SDM_EXPECT(snap.dtype == Dtype::kBFloat16 || (snap.dtype == Dtype::kFloat32 && float32_bank),
-             kType, kName, "snap",
-             float32_bank ? "float32, bfloat16, float8_e4m3fn or uint8 (the bank is float32)"
-                          : "bfloat16, float8_e4m3fn or uint8 (the bank is bfloat16)",
-             snap.describe());
-  SDM_EXPECT(last == hd, kValue, kName, "snap", cat(dtype_name(snap.dtype), " [..., ", hd, "]"),
-             snap.describe());
-  return snap.dtype == Dtype::kBFloat16 ? RowType::kBFloat16 : RowType::kFloat32;
-}
-
 void check_scales(const TensorRef* scales, RowType snap_type, int64_t snap_rows) {
-  if (!quantized(snap_type)) {
+  if (!is_quantized(snap_type)) {
     SDM_EXPECT(!scales, kValue, kName, "scales", "none (snapshots are not quantized)",
                scales->describe());
     return;
@@ -92,7 +69,8 @@ void complete_snapshots(const StepLaunch& launch) {
   const StepArgs& args = launch.args;
   const TensorRef& snap = args.at("snap");
   const TensorRef* scales = args.find("scales");
-  const RowType type = check_type(snap, launch.sizes);
+  const RowType type =
+      expect_snapshot_rows(kName, "snap", snap, launch.sizes.bank_type, launch.sizes.hd, {});
   expect_contiguous(kName, "snap", snap);
   const int64_t last = snap.shape[snap.ndim - 1], rows = snap.numel() / last;
   const int64_t step_rows = check_layout(args, launch.sizes, rows);
@@ -111,9 +89,7 @@ void complete_snapshots(const StepLaunch& launch) {
 // One snapshot row, and one scale if they are quantized, per entry of a step.
 void check_snapshots(const ParamView& view) {
   const auto& params = view.get<GxPa2Params>();
-  view.range("snap_type", int64_t{static_cast<int32_t>(params.snap_type)},
-             int64_t{static_cast<int32_t>(RowType::kFloat32)},
-             int64_t{static_cast<int32_t>(RowType::kInt4)});
+  check_snapshot_type(view, "snap_type", params.snap_type, params.bank_type, params.hd);
   const int64_t entries =
       int64_t{params.num_parallel} * params.chunk_size * int64_t{params.num_writes};
   const bool dense = view.has("bpre");
@@ -121,16 +97,13 @@ void check_snapshots(const ParamView& view) {
              dense ? 0 : std::numeric_limits<int64_t>::max());
   const int64_t step_rows = dense ? entries : params.snap_step_rows;
   const int64_t row = row_bytes(params.snap_type, params.hd);
-  view.expect(params.snap_type != RowType::kInt4 || params.hd % 2 == 0, "hd", "an even number",
-              std::to_string(params.hd));
-  const auto element =
-      quantized(params.snap_type) ? 1 : static_cast<uint32_t>(row_bytes(params.snap_type, 1));
+  const bool quantized = is_quantized(params.snap_type);
+  const auto element = quantized ? 1 : static_cast<uint32_t>(row_bytes(params.snap_type, 1));
   view.share_bytes("snap", plancap::Access::kRead, element, volume({entries, row}),
                    volume({step_rows, row}), params.step);
-  view.expect(quantized(params.snap_type) == view.has("scales"), "scales",
-              quantized(params.snap_type) ? "an operand (snapshots are quantized)" : "none",
-              "the other");
-  if (quantized(params.snap_type)) {
+  view.expect(quantized == view.has("scales"), "scales",
+              quantized ? "an operand (snapshots are quantized)" : "none", "the other");
+  if (quantized) {
     view.share_bytes("scales", plancap::Access::kRead, alignof(float),
                      volume({entries, sizeof(float)}), volume({step_rows, sizeof(float)}),
                      params.step);
