@@ -12,6 +12,7 @@ namespace {
 
 using NamedTensors = std::vector<plancap::NamedTensor>;
 using NamedNumbers = std::vector<NamedNumber>;
+using NamedWords = std::vector<NamedWord>;
 
 const StepKernel& step_kernel(const std::string& name) {
   const StepKernel* kernel = find_step_kernel(name);
@@ -20,8 +21,8 @@ const StepKernel& step_kernel(const std::string& name) {
 }
 
 void run_step(const std::string& name, const NamedTensors& operands, const NamedNumbers& numbers,
-              int64_t ti, uintptr_t stream) {
-  StepArgs args{operands, numbers};
+              const NamedWords& words, int64_t ti, uintptr_t stream) {
+  StepArgs args{operands, numbers, words};
   args.ti = ti;
   const auto launch = [&](plancap::Sink& sink, const StepArgs& given) {
     launch_step(step_kernel(name), sink, given);
@@ -31,9 +32,9 @@ void run_step(const std::string& name, const NamedTensors& operands, const Named
 
 std::shared_ptr<plancap::BoundPlan> record_step(const std::string& name,
                                                 const NamedTensors& operands,
-                                                const NamedNumbers& numbers, int64_t steps,
-                                                bool pdl) {
-  StepArgs args{operands, numbers};
+                                                const NamedNumbers& numbers,
+                                                const NamedWords& words, int64_t steps, bool pdl) {
+  StepArgs args{operands, numbers, words};
   args.steps = steps;
   args.pdl = pdl;
   const auto launch = [&](plancap::Sink& sink, const StepArgs& given) {
@@ -43,20 +44,23 @@ std::shared_ptr<plancap::BoundPlan> record_step(const std::string& name,
       record(name.c_str(), launch, args, operands.at(0).second.device));
 }
 
-// By kernel: (operand, access, optional) each, and (number, optional) for each that callers give.
+// By kernel: (operand, access, optional) each, and (number, optional) for each that callers give;
+// and the words that they may give.
 py::dict step_tables() {
   py::dict tables;
   for (const StepKernel* kernel : step_kernels()) {
-    py::list operands, numbers;
+    py::list operands, numbers, words;
     for (const StepRow& row : kernel->rows) {
       if (row.operand) {
         operands.append(
             py::make_tuple(row.operand, static_cast<uint8_t>(row.access), row.optional));
       } else if (row.given) {
         numbers.append(py::make_tuple(row.field.name, row.optional));
+      } else if (row.word) {
+        words.append(row.word);
       }
     }
-    tables[kernel->name] = py::make_tuple(operands, numbers);
+    tables[kernel->name] = py::make_tuple(operands, numbers, words);
   }
   return tables;
 }
@@ -83,9 +87,9 @@ void bind_plane_reduce(py::module_& module) {
 
 void bind_kernels(py::module_& module) {
   module.def("run_step", &run_step, py::arg("kernel"), py::arg("operands"), py::arg("numbers"),
-             py::arg("ti"), py::arg("stream"));
+             py::arg("words"), py::arg("ti"), py::arg("stream"));
   module.def("record_step", &record_step, py::arg("kernel"), py::arg("operands"),
-             py::arg("numbers"), py::arg("steps"), py::arg("pdl"));
+             py::arg("numbers"), py::arg("words"), py::arg("steps"), py::arg("pdl"));
   module.def("step_tables", &step_tables);
   bind_plane_reduce(module);
 }

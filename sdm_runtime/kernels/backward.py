@@ -112,6 +112,7 @@ def gx_pa2(
     bpre: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
     snap_step_rows: int | None = None,
+    snap_format: str | None = None,
 ) -> None:
     """Undo the writes of step ``ti``: restore the bank's rows, advance the grad rows, take dots.
 
@@ -139,6 +140,8 @@ def gx_pa2(
         scales: float32, one per snapshot row; with e4m3 or int4 rows, and only then.
         snap_step_rows: Snapshots have a row per entry, this many rows from one step to the
             next. Exactly one of ``bpre`` and ``snap_step_rows`` is given.
+        snap_format: How ``snap`` is stored: "f32", "bf16", "fp8" (e4m3) or "int4". None: what its
+            dtype and shape say.
     """
     check_words("gx_pa2", kpay, rec)
     run_step("gx_pa2", locals())
@@ -162,6 +165,7 @@ def plan_gx_pa2(
     bpre: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
     snap_step_rows: int | None = None,
+    snap_format: str | None = None,
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`gx_pa2` for the steps ``0..steps-1``; ``pdl`` asks for programmatic launch."""

@@ -11,7 +11,7 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.plan.format import Access
 from sdm_runtime.plan.plan import Plan
-from sdm_runtime.tensor.arguments import absent, flag, whole
+from sdm_runtime.tensor.arguments import absent, flag, whole, word
 from sdm_runtime.tensor.refs import tensor_ref
 from sdm_runtime.tensor.written import launch_stream, raise_versions
 
@@ -22,6 +22,7 @@ class StepTable(NamedTuple):
     operands: dict[str, bool]  # by name, in order: whether it may be missing
     written: frozenset[str]
     numbers: dict[str, bool]
+    words: tuple[str, ...]  # all may be missing
 
 
 @lru_cache(maxsize=1)
@@ -32,8 +33,9 @@ def step_tables() -> dict[str, StepTable]:
             {name: optional for name, _, optional in operands},
             frozenset(name for name, access, _ in operands if access & Access.WRITE),
             dict(numbers),
+            tuple(words),
         )
-        for kernel, (operands, numbers) in _core.step_tables().items()
+        for kernel, (operands, numbers, words) in _core.step_tables().items()
     }
 
 
@@ -43,7 +45,7 @@ def run_step(kernel: str, arguments: Mapping[str, Any]) -> None:
     operands = _operands(kernel, arguments)
     refs = _refs(kernel, operands)
     stream = launch_stream(kernel, next(iter(operands.values())).device)
-    _core.run_step(kernel, refs, numbers, ti, stream)
+    _core.run_step(kernel, refs, numbers, _words(kernel, arguments), ti, stream)
     written = step_tables()[kernel].written
     raise_versions([tensor for name, tensor in operands.items() if name in written])
 
@@ -57,7 +59,8 @@ def plan_step(kernel: str, arguments: Mapping[str, Any]) -> Plan:
     operands = _operands(kernel, arguments)
     refs = _refs(kernel, operands)
     pdl = flag(kernel, "pdl", arguments["pdl"])
-    return Plan._recorded(_core.record_step(kernel, refs, numbers, steps, pdl), operands)
+    words = _words(kernel, arguments)
+    return Plan._recorded(_core.record_step(kernel, refs, numbers, words, steps, pdl), operands)
 
 
 def _numbers(kernel: str, arguments: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -65,6 +68,14 @@ def _numbers(kernel: str, arguments: Mapping[str, Any]) -> list[tuple[str, int]]
         (name, whole(kernel, name, arguments[name]))
         for name, optional in step_tables()[kernel].numbers.items()
         if not (optional and arguments.get(name) is None)
+    ]
+
+
+def _words(kernel: str, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (name, word(kernel, name, arguments[name]))
+        for name in step_tables()[kernel].words
+        if arguments.get(name) is not None
     ]
 
 

@@ -48,6 +48,13 @@ def wholes(kernel: str, **values: SupportsIndex) -> tuple[int, ...]:
     return tuple(whole(kernel, name, value) for name, value in values.items())
 
 
+def word(kernel: str, name: str, value: str) -> str:
+    """``value``; which words there are is the launcher's to check. Raises TypeError for no str."""
+    if not isinstance(value, str):
+        raise TypeError(f"[{kernel}] {name}: expected a str, got {value!r}")
+    return value
+
+
 def flag(kernel: str, name: str, value: bool) -> bool:
     """``value``. Raises TypeError when it is no bool."""
     if not isinstance(value, bool):

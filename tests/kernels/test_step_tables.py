@@ -17,6 +17,7 @@ def differences(function, kernel: str, others: set[str]) -> set[str]:
     """Names that only the function or only the table has, and those that one lets be missing."""
     table = step_tables()[kernel]
     wanted = table.operands | table.numbers | dict.fromkeys(others, False)
+    wanted |= dict.fromkeys(table.words, True)
     parameters = inspect.signature(function).parameters
     given = {name: p.default is None for name, p in parameters.items()}
     return {name for name in wanted | given if wanted.get(name) != given.get(name)}

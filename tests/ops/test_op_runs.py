@@ -237,3 +237,21 @@ def test_a_call_of_another_thread_is_its_own():
         given = list(pool.map(lambda s: _bits(run(CASE.but(seed=s))), range(4)))
     for many, first in zip(given, wanted, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(many, first, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("quant", ["none", "bf16", "fp8", "int4"])
+def test_the_backward_says_how_its_snapshots_are_stored(monkeypatch, quant, dtype):
+    """Not left to the tensor's dtype and shape: bytes could be codes of several formats."""
+    given, plan = [], step_chain.plan_step
+
+    def spied(kernel, arguments):
+        if kernel == "gx_pa2":
+            given.append(arguments["snap_format"])
+        return plan(kernel, arguments)
+
+    monkeypatch.setattr(step_chain, "plan_step", spied)
+    monkeypatch.setattr(bound_chains, "_templates", {})
+    run(CASE.but(dtype=dtype, hd=14, options={"snapshot_quant": quant}))
+    own = {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]
+    assert given == [own if quant == "none" else quant]

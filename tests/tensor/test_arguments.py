@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from kernel_cases import E4M3, F32, Shape
-from kernel_checks import case, copies, differing
+from kernel_cases import E4M3, F32, INT4, Shape
+from kernel_checks import case, copies, differing, run
 
 from sdm_runtime import BlasGemmStep, kernels
 
@@ -100,6 +100,12 @@ BAD = {
         ("bpre", None, ValueError, "exactly one of the two, got neither"),
         ("snap_step_rows", 24, ValueError, "exactly one of the two, got both"),
         ("scales", lambda _: torch.ones(48), ValueError, "none (snapshots are not quantized)"),
+        ("snap_format", "bf16", None, ""),
+        ("snap_format", "fp4", ValueError, "one of f32, bf16, fp8, int4, got 'fp4'"),
+        ("snap_format", 4, TypeError, "expected a str, got 4"),
+        ("snap_format", "f32", ValueError, "no wider than the bank's, which is bf16, got f32"),
+        ("snap_format", "fp8", TypeError, "snap: expected float8_e4m3fn [..., 130] (the format is"),
+        ("snap_format", "int4", TypeError, "int4 pairs uint8 [..., 130/2] (the format is int4)"),
         ("ti", 2, ValueError, "a step in 0..1, got 2"),
         ("num_parallel", 3, ValueError, "divisor of the 4 chunks, got 3"),
         ("chunk_size", 5, ValueError, "rec: expected int32 [N, 15, 4]"),
@@ -209,6 +215,31 @@ def test_per_entry_layout_needs_its_rows():
         kernels.gx_pa2(**tensors, ti=0, **sizes | {"snap_step_rows": 23})
     with pytest.raises(ValueError, match=r"snap: expected 1 \* snap_step_rows \+ 24 rows"):
         kernels.gx_pa2(**tensors, ti=0, **sizes | {"snap_step_rows": 30})
+
+
+@pytest.mark.parametrize(
+    ("snap", "other", "message"),
+    [
+        (E4M3, "int4", r"snap: expected int4 pairs uint8 \[..., 130/2\] .*got uint8 \[48, 130\]"),
+        (INT4, "fp8", r"snap: expected float8_e4m3fn \[..., 130\] .*got uint8 \[48, 65\]"),
+    ],
+)
+def test_codes_are_of_the_format_given(snap, other, message):
+    """Bytes alone could be of several formats: what is given decides, and must fit."""
+    tensors, sizes = case("gx_pa2", replace(SHAPE, types=(F32, snap, F32), seed=1))
+    assert tensors["snap"].dtype == torch.uint8
+    own = {E4M3: "fp8", INT4: "int4"}[snap]
+    inferred, given = (
+        run("gx_pa2", tensors, sizes),
+        run("gx_pa2", tensors, {**sizes, "snap_format": own}),
+    )
+    assert differing(inferred, given) == []
+    with pytest.raises(ValueError, match=message):
+        kernels.gx_pa2(**tensors, ti=0, **sizes, snap_format=other)
+    with pytest.raises(
+        TypeError, match=r"snap: expected bfloat16 \[..., 130\] \(the format is bf16"
+    ):
+        kernels.plan_gx_pa2(**tensors, steps=1, **sizes, snap_format="bf16")
 
 
 def test_quantized_rows_need_their_scales():

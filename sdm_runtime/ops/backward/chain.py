@@ -28,4 +28,5 @@ def build_chain(operands: ChainOperands, call: Call) -> PassChain:
         kind=(call, bank.dtype),
         gemm=choose_gemm(operands, geometry, call.gemm),
         arenas=(operands.dots, operands.records),
+        snap_format=call.form.rows,
     )

@@ -65,6 +65,7 @@ def step_chain(
     kind: tuple[object, ...],
     gemm: GemmChoice,
     arenas: Sequence[Arena] = (),
+    snap_format: str | None = None,
 ) -> PassChain:
     """The chain of these kernels over all steps.
 
@@ -78,13 +79,15 @@ def step_chain(
         kind: What else the plans depend on, hashable: dtypes, and what of the operands is missing.
         gemm: What GEMM stands for.
         arenas: With more operands.
+        snap_format: How gx_pa2's snapshots are stored.
     """
     begin = perf_counter_ns()
     device = next(iter(operands.values())).device
     pdl = supports_pdl(device)
 
     def record_plans() -> StepChain:
-        given: dict[str, Any] = {**sizes._asdict(), "steps": steps, "pdl": pdl, **operands}
+        given: dict[str, Any] = {**sizes._asdict(), "steps": steps, "pdl": pdl}
+        given |= {"snap_format": snap_format, **operands}
         for arena in arenas:
             given |= arena.operands()
         return StepChain([_plan(k, gemm, given) for k in kernels], steps, order=order)

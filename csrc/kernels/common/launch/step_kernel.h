@@ -15,11 +15,13 @@
 namespace sdm {
 
 using NamedNumber = std::pair<std::string, int64_t>;
+using NamedWord = std::pair<std::string, std::string>;
 
-// A call's operands and numbers by name; what is optional may be missing.
+// A call's operands, numbers and words by name; what is optional may be missing.
 struct StepArgs {
   std::span<const plancap::NamedTensor> operands;
   std::span<const NamedNumber> numbers;
+  std::span<const NamedWord> words;
   int64_t ti = 0;                // the step of this launch
   std::optional<int64_t> steps;  // steps a plan covers; none: only ti
   bool pdl = false;
@@ -27,6 +29,7 @@ struct StepArgs {
   const TensorRef* find(std::string_view operand) const;
   const TensorRef& at(std::string_view operand) const;  // kInternal where it is missing
   std::optional<int64_t> number(std::string_view name) const;
+  const std::string* word(std::string_view name) const;  // null where it is missing
 };
 
 // What a call's numbers and operands, or a plan's block, say of its sizes.

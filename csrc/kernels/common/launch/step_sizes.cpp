@@ -112,6 +112,13 @@ std::optional<int64_t> StepArgs::number(std::string_view name) const {
   return {};
 }
 
+const std::string* StepArgs::word(std::string_view name) const {
+  for (const auto& [given, value] : words) {
+    if (given == name) return &value;
+  }
+  return nullptr;
+}
+
 int64_t StepSizes::entries(Entries which) const {
   switch (which) {
     case Entries::kNone:

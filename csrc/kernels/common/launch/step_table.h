@@ -66,11 +66,17 @@ struct StepRow {
   bool measured = false;  // its shape tells N, and what else no caller gives
   bool given = false;     // a number that callers give; the others follow from the operands
   bool optional = false;
+  const char* word = nullptr;  // what callers may give for the number, by name; null: nothing
 
   constexpr bool is(std::string_view name) const { return name == field.name; }
   constexpr StepRow loaded_early() const {
     StepRow row = *this;
     row.early = true;
+    return row;
+  }
+  constexpr StepRow named(const char* by) const {
+    StepRow row = *this;
+    row.word = by;
     return row;
   }
   constexpr StepRow measures() const {
@@ -97,6 +103,9 @@ constexpr StepRow number_row(plancap::FieldInfo field, bool given, bool optional
 // Numbers that callers give, that they may give, and that follow from the operands.
 #define SDM_SIZE(Struct, member) ::sdm::number_row(SDM_FIELD(Struct, member), true, false)
 #define SDM_OPTIONAL_SIZE(Struct, member) ::sdm::number_row(SDM_FIELD(Struct, member), true, true)
+// A row format, which callers may name.
+#define SDM_FORMAT(Struct, member, word) \
+  ::sdm::number_row(SDM_FIELD(Struct, member), false, true).named(word)
 #define SDM_NUMBER(Struct, member) ::sdm::number_row(SDM_FIELD(Struct, member), false, false)
 
 // The table as the runtime wants it.

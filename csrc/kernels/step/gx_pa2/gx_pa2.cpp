@@ -26,7 +26,7 @@ constexpr StepRow kRows[] = {
     SDM_SIZE(GxPa2Params, num_writes),
     SDM_NUMBER(GxPa2Params, hd),
     SDM_NUMBER(GxPa2Params, bank_type),
-    SDM_NUMBER(GxPa2Params, snap_type),
+    SDM_FORMAT(GxPa2Params, snap_type, "snap_format"),
     SDM_NUMBER(GxPa2Params, grad_type),
 };
 

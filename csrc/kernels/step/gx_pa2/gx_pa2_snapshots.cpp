@@ -69,8 +69,12 @@ void complete_snapshots(const StepLaunch& launch) {
   const StepArgs& args = launch.args;
   const TensorRef& snap = args.at("snap");
   const TensorRef* scales = args.find("scales");
+  std::optional<RowType> given;
+  if (const std::string* name = args.word("snap_format")) {
+    given = expect_row_format(kName, "snap_format", *name);
+  }
   const RowType type =
-      expect_snapshot_rows(kName, "snap", snap, launch.sizes.bank_type, launch.sizes.hd, {});
+      expect_snapshot_rows(kName, "snap", snap, launch.sizes.bank_type, launch.sizes.hd, given);
   expect_contiguous(kName, "snap", snap);
   const int64_t last = snap.shape[snap.ndim - 1], rows = snap.numel() / last;
   const int64_t step_rows = check_layout(args, launch.sizes, rows);
