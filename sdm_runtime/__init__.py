@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # what a type checker sees of the names below
     from sdm_runtime.ops import sdm_write_read as sdm_write_read
     from sdm_runtime.ops.routes.bound_chains import release_memory as release_memory
     from sdm_runtime.plan.blas_step import BlasGemmStep as BlasGemmStep
+    from sdm_runtime.plan.chain import GraphedChain as GraphedChain
     from sdm_runtime.plan.chain import StepChain as StepChain
-    from sdm_runtime.plan.graphed_chain import GraphedChain as GraphedChain
     from sdm_runtime.plan.plan import Plan as Plan
 
     __version__: str
@@ -43,7 +43,7 @@ _EXPORTS = {
     "BlasGemmStep": "plan.blas_step",
     "CudaError": "errors",
     "CudaOutOfMemoryError": "memory_error",
-    "GraphedChain": "plan.graphed_chain",
+    "GraphedChain": "plan.chain",
     "MemoryCache": "layer",
     "Plan": "plan.plan",
     "PlanError": "errors",

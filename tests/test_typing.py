@@ -84,6 +84,7 @@ def members(
     reveal_type(plan.patches)
     reveal_type(plan.bind())
     reveal_type(chain.graph())
+    reveal_type(chain.graph().chain)
     reveal_type(chain.graph().replay)
     reveal_type(chain.bind())
     reveal_type(layer(x))

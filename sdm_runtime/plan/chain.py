@@ -6,7 +6,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,14 +17,12 @@ from sdm_runtime.machine.forked import check_threads
 from sdm_runtime.plan.blas_step import blas_handle
 from sdm_runtime.plan.files import read_plan_file, starts_with
 from sdm_runtime.plan.format import PLAN_MAGIC
+from sdm_runtime.plan.graphed_chain import ChainReplays
 from sdm_runtime.plan.plan import Plan, moved_operand
 from sdm_runtime.plan.unread import unread_names
+from sdm_runtime.tensor.arena import Arena
 from sdm_runtime.tensor.refs import stream_address
 from sdm_runtime.tensor.written import keep_until_run, raise_versions
-
-if TYPE_CHECKING:
-    from sdm_runtime.plan.graphed_chain import GraphedChain
-    from sdm_runtime.tensor.arena import Arena
 
 
 class StepChain:
@@ -263,8 +261,6 @@ class StepChain:
             RuntimeError: The chain has a library step, and torch's allocator (PYTORCH_ALLOC_CONF)
                 is one that cannot keep the BLAS's workspace as long as the graph lives.
         """
-        from sdm_runtime.plan.graphed_chain import GraphedChain
-
         return GraphedChain(self)
 
     @property
@@ -351,3 +347,16 @@ class StepChain:
         """Kernels and steps."""
         kernels = " -> ".join(plan.kernel for plan in self._plans)
         return f"StepChain({kernels}, {self._steps} steps {self.order}, {self.backend})"
+
+
+class GraphedChain(ChainReplays[StepChain]):
+    """Every launch of every step of a chain in one CUDA graph; made by :meth:`StepChain.graph`.
+
+    A replay gives the bits of :meth:`StepChain.run`. Consecutive programmatic launches are joined
+    by programmatic edges. The graph keeps its chain, and so the operands, alive; it takes about
+    3 KiB of device memory per launch. Threads may use it at once: a replay beside a :meth:`rebind`
+    is of the operands before it or of those after it.
+
+    Library steps use a workspace of the BLAS. It stays where it is as long as the graph lives, also
+    where torch frees its own; replays of such a graph wait for each other, whatever their streams.
+    """

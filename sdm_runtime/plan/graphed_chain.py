@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, Self, TypeVar
+
 import torch
 
 from sdm_runtime import _core
 from sdm_runtime.plan.capture_stream import CaptureStream
-from sdm_runtime.plan.chain import StepChain
+from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.refs import stream_address
 
 
-class GraphedChain:
-    """Every launch of every step of a chain in one CUDA graph; made by :meth:`StepChain.graph`.
+class GraphableChain(Protocol):
+    """What a graph asks of a chain."""
 
-    A replay gives the bits of :meth:`StepChain.run`. Consecutive programmatic launches are joined
-    by programmatic edges. The graph keeps its chain, and so the operands, alive; it takes about
-    3 KiB of device memory per launch. Threads may use it at once: a replay beside a :meth:`rebind`
-    is of the operands before it or of those after it.
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans, in the order of one step."""
 
-    Library steps use a workspace of the BLAS. It stays where it is as long as the graph lives, also
-    where torch frees its own; replays of such a graph wait for each other, whatever their streams.
-    """
+    @property
+    def backend(self) -> str:
+        """``"host"`` or ``"cuda"``."""
 
-    def __init__(self, chain: StepChain):
+    @property
+    def device(self) -> torch.device:
+        """The device of the operands."""
+
+    @property
+    def has_library_step(self) -> bool:
+        """Whether a plan is a call into the BLAS."""
+
+    def _require_bound(self) -> Any: ...
+
+    def _bound_to(self, operands: Mapping[str, torch.Tensor], *, keep: bool) -> Self: ...
+
+    def _note_run(self, stream: torch.cuda.Stream | int | None) -> None: ...
+
+
+_Chain = TypeVar("_Chain", bound=GraphableChain)
+
+
+class ChainReplays(Generic[_Chain]):
+    """What :class:`~sdm_runtime.GraphedChain` does, for any such chain."""
+
+    def __init__(self, chain: _Chain):
         """Build and instantiate the graph; raises what :meth:`StepChain.graph` says."""
         if chain.backend == "host":
             raise ValueError("[chain] graph: expected a cuda chain, got a host chain")
@@ -42,7 +65,7 @@ class GraphedChain:
         return self._capture_stream.address, handle, int(self._capture_stream.done.cuda_event)
 
     @property
-    def chain(self) -> StepChain:
+    def chain(self) -> _Chain:
         """The chain that a replay runs."""
         return self._chain
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sdm_runtime import _core
-from sdm_runtime.tensor.refs import DTYPE_CODES
+from sdm_runtime.tensor.dtypes import DTYPE_CODES
 
 _WORD = torch.int64  # of the memory: a view of it may have any dtype, and it is no number to round
 

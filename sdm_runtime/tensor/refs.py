@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from sdm_runtime import _core
-from sdm_runtime.plan.format import Dtype
+from sdm_runtime.tensor.arena import Arena
+from sdm_runtime.tensor.dtypes import DTYPE_CODES
 from sdm_runtime.tensor.words import dtype_word, layout_word
-
-if TYPE_CHECKING:
-    from sdm_runtime.tensor.arena import Arena
-
-DTYPE_CODES = {
-    torch.float32: Dtype.FLOAT32,
-    torch.bfloat16: Dtype.BFLOAT16,
-    torch.int32: Dtype.INT32,
-    torch.uint8: Dtype.UINT8,
-    torch.int64: Dtype.INT64,
-    torch.float8_e4m3fn: Dtype.FLOAT8E4M3,
-    torch.float64: Dtype.FLOAT64,
-    torch.float16: Dtype.FLOAT16,
-}
 
 READER = _core.TensorReader(
     torch.strided, {dtype: int(code) for dtype, code in DTYPE_CODES.items()}

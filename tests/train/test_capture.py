@@ -8,8 +8,8 @@ import types
 import torch
 
 from sdm_runtime.train.trainer.capture import captured, put_back
-from sdm_runtime.train.trainer.loop import make_step
 from sdm_runtime.train.trainer.progress import SilentProgress
+from sdm_runtime.train.trainer.step import make_step
 
 
 def snapshot(trainer) -> list[torch.Tensor]:

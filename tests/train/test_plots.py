@@ -21,7 +21,7 @@ from sdm_runtime.train.report.plots import (
 )
 from sdm_runtime.train.tasks.entropy import NgramEntropies, NgramModel, ngram_entropies
 from sdm_runtime.train.tasks.evaluate import PositionCurve, Validation, validate
-from sdm_runtime.train.trainer.loop import History
+from sdm_runtime.train.trainer.history import History
 from sdm_runtime.train.trainer.progress import SilentProgress
 
 ENTROPIES = NgramEntropies(4.9, 3.6, 4.8, 3.0)

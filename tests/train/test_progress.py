@@ -8,7 +8,7 @@ import math
 import pytest
 from rich.console import Console
 
-from sdm_runtime.train.trainer.loop import History
+from sdm_runtime.train.trainer.history import History
 from sdm_runtime.train.trainer.progress import LiveProgress, PlainProgress, make_progress
 
 

@@ -9,7 +9,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sdm_runtime.train.config import ModelConfig
 from sdm_runtime.train.trainer import repeatable
-from sdm_runtime.train.trainer.loop import make_step
 from sdm_runtime.train.trainer.model import ByteModel
 from sdm_runtime.train.trainer.optim import make_optimizer
 from sdm_runtime.train.trainer.repeatable import (
@@ -17,6 +16,7 @@ from sdm_runtime.train.trainer.repeatable import (
     repeatable_convolutions,
     sums_by_symbol,
 )
+from sdm_runtime.train.trainer.step import make_step
 
 from .conftest import SMALL
 

@@ -11,8 +11,9 @@ from sdm_runtime.train.config import DEFAULTS
 from sdm_runtime.train.tasks.recall import RecallTask
 from sdm_runtime.train.trainer.capture import captured
 from sdm_runtime.train.trainer.distributed import World
-from sdm_runtime.train.trainer.loop import Trainer, make_step
+from sdm_runtime.train.trainer.loop import Trainer
 from sdm_runtime.train.trainer.model import ByteModel
+from sdm_runtime.train.trainer.step import make_step
 
 pytest.importorskip("cuda.bindings.driver", reason="needs cuda-python")
 

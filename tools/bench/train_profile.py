@@ -67,7 +67,7 @@ def add_ranges() -> None:
         if hasattr(StepChain, name):
             setattr(StepChain, name, ranged(STEP_KERNELS, getattr(StepChain, name)))
     chunk_kernels._launch = ranged(CHUNK_KERNELS, chunk_kernels._launch)
-    loop.nn.utils.clip_grad_norm_ = ranged(OPTIMIZER, loop.nn.utils.clip_grad_norm_)
+    torch.nn.utils.clip_grad_norm_ = ranged(OPTIMIZER, torch.nn.utils.clip_grad_norm_)
 
 
 def part_of(event: FunctionEvent) -> str:

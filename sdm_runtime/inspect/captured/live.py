@@ -16,8 +16,7 @@ from sdm_runtime.inspect.captured.walk import driver_bindings, walk
 from sdm_runtime.inspect.reading.files import decode, load
 from sdm_runtime.inspect.reading.model import ChainModel
 from sdm_runtime.inspect.reading.timeline import KernelTime, Trace, make_trace
-from sdm_runtime.plan.chain import StepChain
-from sdm_runtime.plan.graphed_chain import GraphedChain
+from sdm_runtime.plan.chain import GraphedChain, StepChain
 from sdm_runtime.tensor.words import dtype_word
 
 Chain = StepChain | ChainModel | str | os.PathLike[str]

@@ -22,7 +22,8 @@ from sdm_runtime.train.checkpoints.checks import (
 )
 from sdm_runtime.train.config import ConfigError, RunConfig
 from sdm_runtime.train.shown import short
-from sdm_runtime.train.trainer.loop import History, Trainer
+from sdm_runtime.train.trainer.history import History
+from sdm_runtime.train.trainer.loop import Trainer
 
 FORMAT = 1
 

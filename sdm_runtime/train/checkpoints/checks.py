@@ -16,7 +16,8 @@ from torch import Tensor
 from sdm_runtime.tensor.words import describe
 from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.shown import short
-from sdm_runtime.train.trainer.loop import History, Trainer
+from sdm_runtime.train.trainer.history import History
+from sdm_runtime.train.trainer.loop import Trainer
 
 _ABOUT = ("format", "config", "files", "data_digest", "threads", "step")
 PARTS = (*_ABOUT, "model", "optimizer", "task", "random", "history")

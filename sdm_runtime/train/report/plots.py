@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sdm_runtime.files.writing import write_file
 from sdm_runtime.train.tasks.entropy import NgramEntropies
 from sdm_runtime.train.tasks.evaluate import PositionCurve, Validation
-from sdm_runtime.train.trainer.loop import History
+from sdm_runtime.train.trainer.history import History
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,7 @@ from sdm_runtime.inspect.report import write_report
 from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.data.corpus import Corpus, Documents
 from sdm_runtime.train.trainer.distributed import World
-from sdm_runtime.train.trainer.loop import History
+from sdm_runtime.train.trainer.history import History
 
 # What save_last_chain leaves in a run's folder.
 CHAIN_FILES = ("last_backward.chain", "last_backward.html")

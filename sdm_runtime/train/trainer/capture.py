@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from sdm_runtime.train.trainer.loop import Step
+from sdm_runtime.train.trainer.step import Step
 
 if TYPE_CHECKING:
     from sdm_runtime.graphs import CapturedStep
@@ -30,10 +29,10 @@ def captured(
     afterwards, so that a captured run has the losses of an uncaptured one. ``keep_graph`` is for
     ``sdm_runtime.inspect.graph(captured_step.graph, chain)``.
     """
-    graphs = importlib.import_module("sdm_runtime.graphs")
+    from sdm_runtime.graphs import capture_step
+
     with put_back(model, optimizer):
-        replay = graphs.capture_step(step, *operands, keep_graph=keep_graph)
-    return cast("CapturedStep", replay)
+        return capture_step(step, *operands, keep_graph=keep_graph)
 
 
 @contextmanager

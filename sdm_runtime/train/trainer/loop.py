@@ -1,11 +1,10 @@
-"""The training step and the loop around it."""
+"""The loop around the training step."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -13,15 +12,12 @@ from torch import Tensor, nn
 
 from sdm_runtime.train.config import RunConfig
 from sdm_runtime.train.data.sampler import IGNORED, Batch
+from sdm_runtime.train.trainer.capture import captured
 from sdm_runtime.train.trainer.distributed import World
-from sdm_runtime.train.trainer.model import byte_costs
-from sdm_runtime.train.trainer.optim import learning_rate, make_optimizer, set_rate
+from sdm_runtime.train.trainer.history import History
+from sdm_runtime.train.trainer.optim import learning_rate, make_optimizer
 from sdm_runtime.train.trainer.progress import Progress
-from sdm_runtime.train.trainer.repeatable import repeatable_convolutions
-
-Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(inputs, targets, weight, rate) -> this process's part of the loss. Works on the tensors that
-it is given and on nothing else, so that it can be captured and replayed with new inputs."""
+from sdm_runtime.train.trainer.step import Step, lay_out_reductions, make_step
 
 
 class TrainingError(RuntimeError):
@@ -49,23 +45,6 @@ class Task(Protocol):
 
     def evaluate(self, model: nn.Module, device: torch.device) -> float:
         """Judge the model on a small part of what it is not trained on."""
-
-
-@dataclass
-class History:
-    """What a run has shown so far.
-
-    Attributes:
-        losses: mean loss of each step, nats per predicted symbol.
-        evaluations: (steps done, metric) pairs.
-        tokens: read so far, by all processes together.
-        seconds: time in steps and evaluations, over all sessions of the run.
-    """
-
-    losses: list[float] = field(default_factory=list)
-    evaluations: list[tuple[int, float]] = field(default_factory=list)
-    tokens: int = 0
-    seconds: float = 0.0
 
 
 class Trainer:
@@ -131,8 +110,6 @@ class Trainer:
                 lay_out_reductions(model, operands)
             self._take_step = make_step(model, self.optimizer, self.config.optim.clip_norm)
             if self.capture:
-                from sdm_runtime.train.trainer.capture import captured
-
                 self._take_step = captured(self._take_step, self.model, self.optimizer, operands)
         return self._take_step
 
@@ -161,40 +138,3 @@ class Trainer:
 
     def _evaluation_is_due(self) -> bool:
         return self.step % self.config.eval_every == 0 or self.step == self.config.steps
-
-
-def lay_out_reductions(model: nn.Module, operands: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    """Run one backward of a model that several processes share, and drop its gradients.
-
-    After its first backward DistributedDataParallel lays its reductions out anew, in the order in
-    which the gradients came. From three processes on a sum depends on where it lies, so without
-    this the first step of a session would add in another way than the same step of a whole run.
-    """
-    inputs, targets, weight, _ = operands
-    with repeatable_convolutions():
-        torch.autograd.backward(byte_costs(model, inputs, targets).sum() * weight)
-    model.zero_grad(set_to_none=True)
-
-
-def make_step(model: nn.Module, optimizer: torch.optim.Optimizer, clip_norm: float) -> Step:
-    """Return the training step of a model.
-
-    The step's loss is ``weight`` times the summed cost of this process's rows. With ``weight`` =
-    1 / symbols of the global batch the processes' losses add up to the global mean, and so do
-    their gradients (DistributedDataParallel averages them, hence the factor of its world size).
-    Equal tensors give equal bits, on a GPU too: see ``sdm_runtime.train.trainer.repeatable``.
-    """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    processes = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-
-    @repeatable_convolutions()
-    def step(inputs: Tensor, targets: Tensor, weight: Tensor, rate: Tensor) -> Tensor:
-        set_rate(optimizer, rate)
-        optimizer.zero_grad(set_to_none=True)
-        loss = byte_costs(model, inputs, targets).sum() * weight
-        torch.autograd.backward(loss * processes)
-        nn.utils.clip_grad_norm_(parameters, clip_norm)
-        optimizer.step()
-        return loss.detach()
-
-    return step

@@ -7,10 +7,10 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from sdm_runtime.train.trainer.history import History
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from sdm_runtime.train.trainer.loop import History
 
 _SMOOTHING_STEPS = 20
 _LINE_EVERY_S = 10.0
