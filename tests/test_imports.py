@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from module_graph import Graph, circles, imports_of, module_graph, read_modules
 
+FACE = "sdm_runtime"
 ROOT = Path(__file__).parents[1]
 # One import in all the ways that a module can be imported; {0} is a package, {1} a module of it.
 WAYS = {
@@ -51,3 +54,145 @@ def test_relative_imports_are_read() -> None:
         "sdm_runtime.c": {"torch", "sdm_runtime._core"},
     }
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == [["b", "c"], ["d"]]
+
+
+class Rooms(NamedTuple):
+    """Rooms of a package in ranks: each may import those of the ranks before its own."""
+
+    package: str
+    ranks: tuple[tuple[str, ...], ...]
+
+    def rank_of(self, room: str) -> int:
+        (rank,) = (at for at, rooms in enumerate(self.ranks) if room in rooms)
+        return rank
+
+    def room_of(self, module: str) -> str | None:
+        """The part of a module's name behind the package; None for others and for the face."""
+        if not module.startswith(self.package + "."):
+            return None
+        return module.removeprefix(self.package + ".").partition(".")[0]
+
+    def violations(self, graph: Graph) -> list[str]:
+        found = []
+        for module, imported in graph.items():
+            here = self.room_of(module)
+            for target in sorted(imported) if here else ():
+                there = self.room_of(target)
+                if there in (None, here, "_core"):
+                    continue
+                if self.rank_of(there) >= self.rank_of(here):
+                    found.append(f"{module} imports {target}: {here} knows no {there}")
+        return found
+
+
+ROOMS = [
+    Rooms(
+        "sdm_runtime",
+        (
+            ("errors",),
+            ("files", "machine", "commands", "instruments", "memory_error"),
+            ("format",),
+            ("tensor",),
+            ("plan",),
+            ("kernels", "dispatch"),
+            ("qualify", "linear"),
+            ("ops", "graphs"),
+            ("layer", "inspect"),
+            ("train",),
+        ),
+    ),
+    Rooms(
+        "sdm_runtime.ops",
+        (("call", "routes"), ("chunks",), ("forward",), ("backward",), ("autograd",), ("public",)),
+    ),
+    Rooms(
+        "sdm_runtime.inspect",
+        (("reading",), ("verify",), ("report", "captured"), ("commands",), ("__main__",)),
+    ),
+    Rooms(
+        "sdm_runtime.train",
+        (
+            ("shown", "free_memory"),
+            ("config",),
+            ("data",),
+            ("trainer",),
+            ("checkpoints",),
+            ("tasks",),
+            ("report",),
+            ("run",),
+            ("__main__",),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("rooms", ROOMS, ids=lambda rooms: rooms.package)
+def test_rooms_point_one_way(rooms: Rooms, graph: Graph) -> None:
+    assert {rooms.room_of(name) for name in graph} - {None} == {
+        room for rank in rooms.ranks for room in rank
+    }
+    assert rooms.violations(graph) == []
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("rooms", ROOMS, ids=lambda rooms: rooms.package)
+def test_planted_steps_up_and_aside_are_found(rooms: Rooms, graph: Graph, way: str) -> None:
+    """From every room into each of the next rank, and into its peers."""
+    for rank, above in zip(rooms.ranks, (*rooms.ranks[1:], ()), strict=True):
+        for room, other in itertools.product(rank, (*rank, *above)):
+            planted = f"{rooms.package}.{room}.planted"
+            target = f"{rooms.package}.{other}.target"
+            known = {*graph, target}
+            imported = imports_of(planted, way.format(*target.rsplit(".", 1)), known)
+            assert len(rooms.violations({planted: imported})) == (room != other)
+
+
+def test_the_face_is_for_users(graph: Graph) -> None:
+    """Its names stand for everything. The version is its own."""
+    uses = {name for name, imported in graph.items() if FACE in imported}
+    assert uses == {"sdm_runtime.commands.version_option"}
+    assert imports_of("sdm_runtime.plan.plan", "from sdm_runtime import backends\n", graph) == {
+        FACE
+    }
+
+
+# What reads files and writes about them; it works where there is neither torch nor the extension.
+LIGHT = (
+    "sdm_runtime.errors",
+    "sdm_runtime.files",
+    "sdm_runtime.format",
+    "sdm_runtime.commands",
+    "sdm_runtime.inspect.reading",
+    "sdm_runtime.inspect.verify",
+    "sdm_runtime.inspect.report",
+    "sdm_runtime.inspect.commands",
+)
+HEAVY = {"torch", "sdm_runtime._core"}
+LOADS = (("torch", "nn"), ("sdm_runtime", "_core"), ("sdm_runtime.plan", "plan"))
+
+
+def heavy_imports(graph: Graph) -> dict[str, set[str]]:
+    """What light modules import that loads torch or the extension."""
+    light = {name for name in graph if name.startswith(tuple(room + "." for room in LIGHT))}
+    light |= set(LIGHT) & set(graph)
+    allowed = {*light, FACE}  # the face loads nothing before it is asked
+    found = {}
+    for name in light:
+        ours = {target for target in graph[name] if target.startswith("sdm_runtime.")}
+        if wrong := (ours - allowed) | (graph[name] & HEAVY):
+            found[name] = wrong
+    return found
+
+
+def test_files_are_read_without_torch(graph: Graph) -> None:
+    """``verify.executor`` asks the extension too, and says so where there is none."""
+    assert heavy_imports(graph) == {"sdm_runtime.inspect.verify.executor": {"sdm_runtime._core"}}
+
+
+@pytest.mark.parametrize("room", LIGHT)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("heavy", LOADS)
+def test_a_planted_load_of_torch_is_found(room: str, way: str, heavy: tuple[str, str]) -> None:
+    known = {"sdm_runtime", "sdm_runtime.plan", "sdm_runtime.plan.plan"}
+    imported = imports_of(f"{room}.planted", way.format(*heavy), known)
+    assert heavy_imports({f"{room}.planted": imported}) == {f"{room}.planted": imported}

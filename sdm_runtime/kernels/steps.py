@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from sdm_runtime import _core
-from sdm_runtime.plan.format import Access
+from sdm_runtime.format.plan_format import Access
 from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.arguments import absent, flag, whole, word
 from sdm_runtime.tensor.refs import tensor_ref

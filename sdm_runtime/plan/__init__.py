@@ -1,4 +1,1 @@
-"""Plans, chains of plans, and their files.
-
-``format`` is the generated mirror of the wire format; it, ``records`` and ``files`` need no torch.
-"""
+"""Plans, and chains of plans."""

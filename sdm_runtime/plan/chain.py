@@ -13,10 +13,10 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.files.writing import write_file
+from sdm_runtime.format.plan_files import read_plan_file, starts_with
+from sdm_runtime.format.plan_format import PLAN_MAGIC
 from sdm_runtime.machine.forked import check_threads
 from sdm_runtime.plan.blas_step import blas_handle
-from sdm_runtime.plan.files import read_plan_file, starts_with
-from sdm_runtime.plan.format import PLAN_MAGIC
 from sdm_runtime.plan.graphed_chain import ChainReplays
 from sdm_runtime.plan.plan import Plan, moved_operand
 from sdm_runtime.plan.unread import unread_names

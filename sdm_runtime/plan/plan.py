@@ -13,9 +13,9 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.errors import PlanError
 from sdm_runtime.files.writing import write_file
-from sdm_runtime.plan.files import read_plan_file, starts_with
-from sdm_runtime.plan.format import CHAIN_MAGIC, Access, FieldType, PatchKind
-from sdm_runtime.plan.records import word
+from sdm_runtime.format.plan_files import read_plan_file, starts_with
+from sdm_runtime.format.plan_format import CHAIN_MAGIC, Access, FieldType, PatchKind
+from sdm_runtime.format.records import word
 from sdm_runtime.plan.unread import without_unread
 from sdm_runtime.tensor.refs import tensor_ref
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sdm_runtime.plan.format import Dtype
+from sdm_runtime.format.plan_format import Dtype
 
 DTYPE_CODES = {
     torch.float32: Dtype.FLOAT32,

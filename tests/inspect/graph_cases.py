@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from sdm_runtime.inspect.captured.model import CapturedGraph, GraphEdge, GraphNode
-from sdm_runtime.inspect.commands.steps import patched_block
 from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
+from sdm_runtime.inspect.reading.parameters import patched_block
 
 
 def addresses(chain: ChainModel, base: int = 1 << 32) -> dict[str, int]:

@@ -9,9 +9,7 @@ from dataclasses import replace
 from kernel_cases import Shape
 from plan_cases import ORDER, edited, find_reloc, plan_bytes, records, reseal, sample_chain
 
-from sdm_runtime.inspect.verify.bindings import Binding
-from sdm_runtime.inspect.verify.device import DeviceFacts
-from sdm_runtime.plan.format import (
+from sdm_runtime.format.plan_format import (
     CHAIN_MAGIC,
     FORMAT_VERSION,
     OLDEST_READER,
@@ -22,6 +20,8 @@ from sdm_runtime.plan.format import (
     PlanHeader,
     RelocRecord,
 )
+from sdm_runtime.inspect.verify.bindings import Binding
+from sdm_runtime.inspect.verify.device import DeviceFacts
 
 SHAPE = Shape(hd=64, streams=2, chunk=4, writes=3, reads=2, steps=5)
 UUID = bytes(range(1, 17))

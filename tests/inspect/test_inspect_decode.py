@@ -12,12 +12,12 @@ from plan_cases import from_bytes, reseal, sample_chain
 from run_edited_plans import param_edits, record_edits
 
 from sdm_runtime import PlanError, _core
+from sdm_runtime.format.plan_format import Backend, Dtype
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect import FileError, decode, load
 from sdm_runtime.inspect.commands.cli import show_command
 from sdm_runtime.inspect.reading.spans import file_spans
 from sdm_runtime.inspect.reading.words import DTYPE_BYTES, type_text
-from sdm_runtime.plan.format import Backend, Dtype
-from sdm_runtime.plan.records import word
 from sdm_runtime.tensor.refs import DTYPE_CODES
 
 

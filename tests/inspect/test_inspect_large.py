@@ -11,14 +11,7 @@ from plan_cases import reseal
 from rich.console import Console
 
 import sdm_runtime.inspect.verify as checks
-from sdm_runtime.inspect.commands.show import print_chain
-from sdm_runtime.inspect.commands.steps import steps_data
-from sdm_runtime.inspect.reading.files import decode
-from sdm_runtime.inspect.reading.model import Operand
-from sdm_runtime.inspect.reading.spans import file_spans
-from sdm_runtime.inspect.verify.bindings import Binding
-from sdm_runtime.inspect.verify.sweep import Span, shared_bytes
-from sdm_runtime.plan.format import (
+from sdm_runtime.format.plan_format import (
     Access,
     Dtype,
     FieldRecord,
@@ -28,6 +21,13 @@ from sdm_runtime.plan.format import (
     PlanHeader,
     RelocRecord,
 )
+from sdm_runtime.inspect.commands.show import print_chain
+from sdm_runtime.inspect.commands.steps import steps_data
+from sdm_runtime.inspect.reading.files import decode
+from sdm_runtime.inspect.reading.model import Operand
+from sdm_runtime.inspect.reading.spans import file_spans
+from sdm_runtime.inspect.verify.bindings import Binding
+from sdm_runtime.inspect.verify.sweep import Span, shared_bytes
 
 COUNT = 15_000  # pointers: a file of 2.5 MB
 MOST_SECONDS = 10  # of the processor; comparing every two pointers took minutes

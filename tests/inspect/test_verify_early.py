@@ -6,10 +6,10 @@ from plan_cases import find_reloc
 
 import sdm_runtime.inspect.verify as checks
 from sdm_runtime import _core
+from sdm_runtime.format.plan_format import RelocRecord
 from sdm_runtime.inspect.reading.files import decode
 from sdm_runtime.inspect.verify.bindings import Binding
 from sdm_runtime.inspect.verify.early import EARLY_FIELDS
-from sdm_runtime.plan.format import RelocRecord
 
 
 def warnings(plans, *, order=0, bindings=None, steps=5):

@@ -12,11 +12,11 @@ from linear_gpu import ON_HOPPER, choices, forced
 from plan_cases import from_bytes, params_offset, plan_bytes, records, reseal
 
 from sdm_runtime import Plan, PlanError, StepChain, bf16_linear, last_dispatch
+from sdm_runtime.format.plan_format import FieldRecord
+from sdm_runtime.format.records import text
 from sdm_runtime.linear import forced_tactic, plan_bf16_linear, rule, static_weights
 from sdm_runtime.linear.launch import device_kind, tactics
 from sdm_runtime.linear.op import _bf16_linear
-from sdm_runtime.plan.format import FieldRecord
-from sdm_runtime.plan.records import text
 
 pytestmark = ON_HOPPER
 

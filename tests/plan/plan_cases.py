@@ -9,7 +9,7 @@ import torch
 from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case, read_case, write_case
 
 from sdm_runtime import Plan, StepChain, kernels
-from sdm_runtime.plan.format import (
+from sdm_runtime.format.plan_format import (
     ChainEntry,
     ChainHeader,
     FieldRecord,
@@ -17,7 +17,7 @@ from sdm_runtime.plan.format import (
     PlanHeader,
     RelocRecord,
 )
-from sdm_runtime.plan.records import text
+from sdm_runtime.format.records import text
 
 SHAPE = Shape(hd=36, streams=2, chunk=4, writes=3, reads=2, steps=3)
 ORDER = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")

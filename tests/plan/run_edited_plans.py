@@ -30,8 +30,8 @@ from plan_cases import (
 )
 
 from sdm_runtime import PlanError, StepChain
-from sdm_runtime.plan.format import FieldRecord
-from sdm_runtime.plan.records import text
+from sdm_runtime.format.plan_format import FieldRecord
+from sdm_runtime.format.records import text
 
 SHAPES = (
     Shape(hd=36, streams=2, chunk=4, writes=3, reads=2, steps=3),

@@ -12,7 +12,7 @@ from plan_cases import (
 )
 
 from sdm_runtime import PlanError, StepChain, _core
-from sdm_runtime.plan.format import ChainEntry, ChainHeader, PlanHeader
+from sdm_runtime.format.plan_format import ChainEntry, ChainHeader, PlanHeader
 
 UUID = bytes(range(16))
 

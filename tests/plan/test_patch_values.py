@@ -5,7 +5,7 @@ import torch
 from plan_cases import edited, from_bytes, plan_bytes, records
 
 from sdm_runtime import PlanError, StepChain, kernels
-from sdm_runtime.plan.format import PatchRecord
+from sdm_runtime.format.plan_format import PatchRecord
 
 P, C, HD, STEPS = 1, 4, 8, 3
 MOST = (1 << 63) - 1

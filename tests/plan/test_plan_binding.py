@@ -15,7 +15,7 @@ from plan_cases import (
 )
 
 from sdm_runtime import PlanError, StepChain
-from sdm_runtime.plan.format import RelocRecord
+from sdm_runtime.format.plan_format import RelocRecord
 from sdm_runtime.plan.plan import Plan
 
 N, C, HD = SHAPE.chunks, SHAPE.chunk, SHAPE.hd

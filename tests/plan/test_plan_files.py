@@ -12,9 +12,9 @@ import torch
 
 from sdm_runtime import Plan, PlanError, StepChain, kernels
 from sdm_runtime.files.reading import MOST_BYTES
+from sdm_runtime.format.plan_format import ChainHeader, PlanHeader
 from sdm_runtime.inspect.reading.files import load
 from sdm_runtime.inspect.reading.model import FileError
-from sdm_runtime.plan.format import ChainHeader, PlanHeader
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from plan_cases import (
 )
 
 from sdm_runtime import PlanError
-from sdm_runtime.plan.format import FieldRecord
-from sdm_runtime.plan.records import text
+from sdm_runtime.format.plan_format import FieldRecord
+from sdm_runtime.format.records import text
 
 PLAIN = "a row format: 1 (f32), 2 (bf16), got"
 ANY = "a row format: 1 (f32), 2 (bf16), 3 (fp8), 4 (int4), got"

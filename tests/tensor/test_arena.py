@@ -9,7 +9,7 @@ import torch
 from plan_cases import chain_operands, chain_plans
 
 from sdm_runtime import PlanError, StepChain, _core
-from sdm_runtime.plan.format import Dtype
+from sdm_runtime.format.plan_format import Dtype
 from sdm_runtime.plan.template import ChainTemplate
 from sdm_runtime.tensor.arena import Arena, ArenaLayout, Part
 from sdm_runtime.tensor.refs import READER, operand_refs

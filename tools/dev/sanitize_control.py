@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sdm_runtime import _core
-from sdm_runtime.plan.format import Dtype
+from sdm_runtime.format.plan_format import Dtype
 from sdm_runtime.tensor.refs import tensor_ref
 
 planes, out = torch.ones(1, 15), torch.ones(16)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes sdm_runtime/plan/format.py, the Python mirror of csrc/plancap/format/plan_format.h.
+"""Writes sdm_runtime/format/plan_format.py, the Python mirror of csrc/plancap/format/plan_format.h.
 
 The header is read line by line: one constant, enumerator or member per line, which is how it is
 written. Offsets are computed with natural alignment and compared with the header's own asserts.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "csrc/plancap/format/plan_format.h"
-MIRROR = ROOT / "sdm_runtime/plan/format.py"
+MIRROR = ROOT / "sdm_runtime/format/plan_format.py"
 
 # struct codes of the integer types; a char or uint8_t array is one bytes value.
 CODES = {
@@ -181,7 +181,7 @@ def render(header: Header) -> str:
         "from enum import IntEnum",
         "from typing import ClassVar, Final",
         "",
-        "from sdm_runtime.plan.records import Record",
+        "from sdm_runtime.format.records import Record",
         "",
     ]
     for name, value, comment in header.constants:

@@ -1,6 +1,7 @@
 // The wire format of plans and chains, version 1. This header includes nothing but integers, and
-// the Python mirror (sdm_runtime/plan/format.py) is generated from it by tools/gen/plan_format.py,
-// which reads the constants, the enums and the structs below line by line: one member per line.
+// the Python mirror (sdm_runtime/format/plan_format.py) is generated from it by
+// tools/gen/plan_format.py, which reads the constants, the enums and the structs below line by
+// line: one member per line.
 //
 // A plan file:   PlanHeader | FieldRecord[num_fields] | PatchRecord[num_patches] |
 //                RelocRecord[num_relocs] | parameter block, zero-padded to 8 bytes.

@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 
+from sdm_runtime.format.plan_format import FieldType
 from sdm_runtime.inspect.captured.model import CapturedGraph, GraphNode
-from sdm_runtime.inspect.commands.steps import patched_block
 from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
+from sdm_runtime.inspect.reading.parameters import patched_block
 from sdm_runtime.inspect.reading.words import dims, plural
 from sdm_runtime.inspect.verify.early import held_back as held_back_by_name
-from sdm_runtime.plan.format import FieldType
 
 _LOOK_AHEAD = 64  # launches that may be missing before a node is called a stranger
 

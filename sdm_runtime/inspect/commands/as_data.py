@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.reading.model import ChainModel, Field, Operand, Patch, PlanModel
 from sdm_runtime.inspect.reading.traffic import step_traffic
 from sdm_runtime.inspect.reading.words import json_value, type_text, uuid_text
-from sdm_runtime.plan.records import word
 
 Data = dict[str, Any]
 

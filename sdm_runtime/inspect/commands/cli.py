@@ -114,10 +114,10 @@ def verify_command(
     as_json: JsonOption = False,
 ) -> None:
     """Every check that the executor makes, and more. Exit status 1 when one fails."""
+    from sdm_runtime.inspect.commands.findings import print_findings
     from sdm_runtime.inspect.verify import ERROR, verify
     from sdm_runtime.inspect.verify.bindings import load_bindings
     from sdm_runtime.inspect.verify.device import load_facts
-    from sdm_runtime.inspect.verify.show import print_findings
 
     chain = _load(file, as_json)
     try:

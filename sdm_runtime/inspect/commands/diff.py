@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.commands.as_data import (
     field_data,
     geometry_data,
@@ -19,7 +20,6 @@ from sdm_runtime.inspect.commands.as_data import (
 from sdm_runtime.inspect.commands.pairing import pair_in_order
 from sdm_runtime.inspect.commands.terminal import say
 from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
-from sdm_runtime.plan.records import word
 
 _ABSENT = "(none)"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from sdm_runtime.format.plan_format import FieldType
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.commands.terminal import add_row, heading, make_table, say
 from sdm_runtime.inspect.reading.model import ChainModel, Field, PlanModel
 from sdm_runtime.inspect.reading.traffic import step_traffic
@@ -18,8 +20,6 @@ from sdm_runtime.inspect.reading.words import (
     type_text,
     value_text,
 )
-from sdm_runtime.plan.format import FieldType
-from sdm_runtime.plan.records import word
 
 
 def print_chain(console: Console, chain: ChainModel, only_plan: int | None = None) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.commands.terminal import add_row, heading, make_table, say
 from sdm_runtime.inspect.reading.model import ChainModel, Operand, PlanModel
+from sdm_runtime.inspect.reading.parameters import patched_block
 from sdm_runtime.inspect.reading.words import dims, plural
-from sdm_runtime.plan.format import PatchKind
-from sdm_runtime.plan.records import word
 
 
 def check_steps(chain: ChainModel, steps: Sequence[int]) -> None:
@@ -19,21 +19,6 @@ def check_steps(chain: ChainModel, steps: Sequence[int]) -> None:
     for step in steps:
         if not 0 <= step < chain.steps:
             raise ValueError(f"--step: expected 0..{chain.steps - 1}, got {step}")
-
-
-def patched_block(plan: PlanModel, ti: int) -> bytes:
-    """The parameter block of step ``ti``, its pointers zero: addresses come with the binding."""
-    start = plan.params_at - plan.at
-    block = bytearray(plan.data[start : start + plan.header.param_bytes])
-    for patch in plan.patches:
-        field = plan.field(patch.field)
-        assert field is not None  # decoding checked it
-        if patch.kind is not PatchKind.POINTER:
-            # A value that the field cannot hold is for `verify` to find; here its low bits stand.
-            value = patch.value(ti) % (1 << 8 * field.size)
-            place = slice(field.offset, field.offset + field.size)
-            block[place] = value.to_bytes(field.size, "little")
-    return bytes(block)
 
 
 def launch_data(plan: PlanModel, index: int, ti: int) -> dict[str, Any]:

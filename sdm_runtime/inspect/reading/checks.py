@@ -6,8 +6,8 @@ import zlib
 from enum import IntEnum
 from typing import TypeVar
 
+from sdm_runtime.format.plan_format import FORMAT_VERSION, OLDEST_READER, ChainHeader, PlanHeader
 from sdm_runtime.inspect.reading.model import FileError
-from sdm_runtime.plan.format import FORMAT_VERSION, OLDEST_READER, ChainHeader, PlanHeader
 
 _MOST_STEPS = (1 << 31) - 1
 _CodeT = TypeVar("_CodeT", bound=IntEnum)

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from sdm_runtime.format.plan_format import (
+    KNOWN_FLAGS,
+    PLAN_MAGIC,
+    Backend,
+    FieldRecord,
+    PatchRecord,
+    PlanHeader,
+    RelocRecord,
+)
+from sdm_runtime.format.records import text
 from sdm_runtime.inspect.reading.checks import check_name, check_seal, code, expect
 from sdm_runtime.inspect.reading.decode_records import (
     decode_field,
@@ -11,16 +21,6 @@ from sdm_runtime.inspect.reading.decode_records import (
     read_records,
 )
 from sdm_runtime.inspect.reading.model import Field, PlanModel
-from sdm_runtime.plan.format import (
-    KNOWN_FLAGS,
-    PLAN_MAGIC,
-    Backend,
-    FieldRecord,
-    PatchRecord,
-    PlanHeader,
-    RelocRecord,
-)
-from sdm_runtime.plan.records import text
 
 
 def decode_plan(data: bytes, at: int = 0) -> PlanModel:

@@ -6,9 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import TypeVar
 
-from sdm_runtime.inspect.reading.checks import check_name, code, expect
-from sdm_runtime.inspect.reading.model import Field, Operand, Patch, Value
-from sdm_runtime.plan.format import (
+from sdm_runtime.format.plan_format import (
     FIELD_NULLABLE,
     Access,
     Dtype,
@@ -18,7 +16,9 @@ from sdm_runtime.plan.format import (
     PatchRecord,
     RelocRecord,
 )
-from sdm_runtime.plan.records import Record, text
+from sdm_runtime.format.records import Record, text
+from sdm_runtime.inspect.reading.checks import check_name, code, expect
+from sdm_runtime.inspect.reading.model import Field, Operand, Patch, Value
 
 _NUMBER_FORMATS = {
     FieldType.INT8: "<b",

@@ -7,17 +7,17 @@ What needs the kernel (is it registered, do its numbers stay inside the operands
 from __future__ import annotations
 
 from sdm_runtime.files.reading import Source
-from sdm_runtime.inspect.reading.checks import check_seal, expect
-from sdm_runtime.inspect.reading.decode_plan import decode_plan
-from sdm_runtime.inspect.reading.model import ChainModel, FileError
-from sdm_runtime.plan.files import read_plan_file
-from sdm_runtime.plan.format import (
+from sdm_runtime.format.plan_files import read_plan_file
+from sdm_runtime.format.plan_format import (
     CHAIN_MAGIC,
     PLAN_MAGIC,
     ChainEntry,
     ChainHeader,
     StepOrder,
 )
+from sdm_runtime.inspect.reading.checks import check_seal, expect
+from sdm_runtime.inspect.reading.decode_plan import decode_plan
+from sdm_runtime.inspect.reading.model import ChainModel, FileError
 
 
 def load(path: Source) -> ChainModel:

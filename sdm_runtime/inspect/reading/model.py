@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sdm_runtime.errors import PlanError
-from sdm_runtime.plan.format import (
+from sdm_runtime.format.plan_format import (
     FLAG_LIBRARY,
     FLAG_PROGRAMMATIC,
     Access,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
-from sdm_runtime.inspect.reading.words import value_text
-from sdm_runtime.plan.format import (
+from sdm_runtime.format.plan_format import (
     Access,
     Backend,
     ChainEntry,
@@ -20,7 +18,9 @@ from sdm_runtime.plan.format import (
     PlanHeader,
     RelocRecord,
 )
-from sdm_runtime.plan.records import Record, text, word
+from sdm_runtime.format.records import Record, text, word
+from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
+from sdm_runtime.inspect.reading.words import value_text
 
 _CODES = {
     ("PlanHeader", "backend"): Backend,

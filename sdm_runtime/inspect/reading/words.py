@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from sdm_runtime.format.plan_format import Dtype, FieldType
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.reading.model import Field, Operand, Patch, PlanModel, Value
-from sdm_runtime.plan.format import Dtype, FieldType
-from sdm_runtime.plan.records import word
 
 DTYPE_BYTES = {
     Dtype.FLOAT32: 4,

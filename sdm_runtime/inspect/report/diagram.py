@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sdm_runtime.format.plan_format import Backend
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.reading.model import ChainModel, Operand, PlanModel
 from sdm_runtime.inspect.reading.words import dims, size
 from sdm_runtime.inspect.report.markup import Markup, element, join
-from sdm_runtime.plan.format import Backend
-from sdm_runtime.plan.records import word
 
 _LEFT = 168  # pixels for the operands' names
 _COLUMN = 190

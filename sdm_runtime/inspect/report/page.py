@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.reading.model import ChainModel
 from sdm_runtime.inspect.reading.timeline import Trace
 from sdm_runtime.inspect.reading.traffic import step_traffic
@@ -15,7 +16,6 @@ from sdm_runtime.inspect.report.markup import Markup, element, join
 from sdm_runtime.inspect.report.parameters import plan_section
 from sdm_runtime.inspect.report.time_chart import time_section
 from sdm_runtime.inspect.verify import Finding
-from sdm_runtime.plan.records import word
 
 _FOLDER = Path(__file__).parent
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sdm_runtime.format.plan_format import FieldType
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.reading.model import Field, Operand, PlanModel
 from sdm_runtime.inspect.reading.words import (
     device_text,
@@ -11,8 +13,6 @@ from sdm_runtime.inspect.reading.words import (
     value_text,
 )
 from sdm_runtime.inspect.report.markup import Markup, element, join, table
-from sdm_runtime.plan.format import FieldType
-from sdm_runtime.plan.records import word
 
 
 def plan_section(plan: PlanModel, index: int) -> Markup:

@@ -11,12 +11,12 @@ from typing import Any
 
 from sdm_runtime.files.json_files import expect, member, read_json
 from sdm_runtime.files.reading import Source, source_name
+from sdm_runtime.format.plan_format import Backend
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.reading.model import Operand
 from sdm_runtime.inspect.verify.findings import WARNING, Finding, Place
 from sdm_runtime.inspect.verify.shape import WIDE
 from sdm_runtime.inspect.verify.sweep import Span, shared_bytes
-from sdm_runtime.plan.format import Backend
-from sdm_runtime.plan.records import word
 
 
 @dataclass(frozen=True)

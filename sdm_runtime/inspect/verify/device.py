@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sdm_runtime.files.json_files import expect, member, read_json
 from sdm_runtime.files.reading import Source, source_name
+from sdm_runtime.format.plan_format import Backend, PlanHeader
 from sdm_runtime.inspect.reading.words import device_text
 from sdm_runtime.inspect.verify.findings import Finding, Place
-from sdm_runtime.plan.format import Backend, PlanHeader
 
 _INSTALLED = Path(__file__).parents[2] / "device" / "device_images.json"
 _FIRST_PDL_CAPABILITY = 9

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from sdm_runtime.format.plan_format import StepOrder
 from sdm_runtime.inspect.reading.model import STEP_FIELD, ChainModel, Operand, PlanModel
 from sdm_runtime.inspect.verify.bindings import Binding
 from sdm_runtime.inspect.verify.findings import Finding, Place
-from sdm_runtime.plan.format import StepOrder
 
 # By kernel, the pointer fields that it loads from before its wait: the core's KernelInfo::early.
 EARLY_FIELDS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from sdm_runtime.format.plan_format import PatchKind
 from sdm_runtime.inspect.reading.model import Operand, PlanModel
 from sdm_runtime.inspect.verify.findings import Finding, Place
-from sdm_runtime.plan.format import PatchKind
 
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 _INT32 = (-(1 << 31), (1 << 31) - 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.reading.model import Operand
 from sdm_runtime.inspect.verify.findings import Finding, Place
 from sdm_runtime.inspect.verify.sweep import Span, shared_bytes
-from sdm_runtime.plan.records import word
 
 
 def check_overlaps(place: Place) -> Iterator[Finding]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sdm_runtime.format.plan_format import Backend, FieldType, PlanHeader
+from sdm_runtime.format.records import word
 from sdm_runtime.inspect.reading.model import Operand, PlanModel
 from sdm_runtime.inspect.reading.words import DTYPE_BYTES, dims
 from sdm_runtime.inspect.verify.findings import Finding, Place
-from sdm_runtime.plan.format import Backend, FieldType, PlanHeader
-from sdm_runtime.plan.records import word
 
 _MOST_GRID = (0x7FFFFFFF, 65535, 65535)
 _MOST_THREADS = 1024

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from sdm_runtime import _core, kernels
-from sdm_runtime.plan.format import Backend, PlanHeader
+from sdm_runtime.format.plan_format import Backend, PlanHeader
 
 # Device functions of the tests: (name, the kernel whose parameters it takes, waits).
 DEVICE_CODE = (

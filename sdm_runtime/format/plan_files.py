@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sdm_runtime.files.reading import MOST_BYTES, Source, opened, too_large
-from sdm_runtime.plan.format import CHAIN_MAGIC, PLAN_MAGIC, ChainHeader, PlanHeader
+from sdm_runtime.format.plan_format import CHAIN_MAGIC, PLAN_MAGIC, ChainHeader, PlanHeader
 
 _TOTALS = {
     magic.to_bytes(8, "little"): header.SPANS["total_bytes"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Final
 
-from sdm_runtime.plan.records import Record
+from sdm_runtime.format.records import Record
 
 PLAN_MAGIC: Final = 0x0A4E414C504D4453  # "SDMPLAN\n"
 CHAIN_MAGIC: Final = 0x0A4E4843504D4453  # "SDMPCHN\n"

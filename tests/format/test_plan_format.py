@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sdm_runtime import _core
-from sdm_runtime.plan import format as plan_format
-from sdm_runtime.plan.records import Record, text, word
+from sdm_runtime.format import plan_format
+from sdm_runtime.format.records import Record, text, word
 
 ROOT = Path(__file__).parents[2]
 GENERATOR = ROOT / "tools/gen/plan_format.py"
