@@ -4,8 +4,8 @@
 #pragma once
 #include "kernels/chunk/chunk_gradients/chunk_gradients_math.h"
 #include "kernels/chunk/chunk_gradients/chunk_gradients_params.h"
-#include "kernels/common/math/typed_values.h"
 #include "kernels/common/records/chunk_shape.h"
+#include "kernels/common/rows/typed_values.h"
 
 namespace sdm {
 

@@ -1,8 +1,8 @@
 // A chunk's inputs, by place in its sorted order.
 #pragma once
 #include "kernels/chunk/chunk_prepare/chunk_prepare_params.h"
-#include "kernels/common/math/typed_values.h"
 #include "kernels/common/records/chunk_shape.h"
+#include "kernels/common/rows/typed_values.h"
 
 namespace sdm {
 

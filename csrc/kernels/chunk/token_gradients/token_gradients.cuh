@@ -3,8 +3,8 @@
 #pragma once
 #include "kernels/chunk/token_gradients/token_gradients_block.h"
 #include "kernels/chunk/token_gradients/token_gradients_math.h"
-#include "kernels/common/math/typed_values.h"
 #include "kernels/common/ptx/ptx.cuh"
+#include "kernels/common/rows/typed_values.h"
 
 namespace sdm {
 

@@ -2,7 +2,7 @@
 #include "kernels/chunk/token_gradients/token_gradients_math.h"
 #include "kernels/common/host/multiversion.h"
 #include "kernels/common/math/float_mode.h"
-#include "kernels/common/math/typed_values.h"
+#include "kernels/common/rows/typed_values.h"
 
 namespace sdm {
 namespace {

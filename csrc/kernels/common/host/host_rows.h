@@ -1,29 +1,10 @@
 // Rows on the host: addresses, prefetch, and slices of any row type to and from lane order.
 #pragma once
-#include <bit>
-
 #include "kernels/common/host/lane_columns.h"
 #include "kernels/common/rows/column_slices.h"
 #include "kernels/common/rows/row_bits.h"
 
 namespace sdm {
-
-// How often four bytes are halved for a column of each type, four bits a type: twins ask for the
-// size of a row's parts in every loop, and this needs no load.
-inline constexpr uint64_t kHalvings = [] {
-  uint64_t packed = 0;
-  for (const RowType type : kRowTypes) {
-    const auto ratio = static_cast<uint32_t>(32 / element_bits(type));
-    packed |= static_cast<uint64_t>(std::countr_zero(ratio)) << 4 * static_cast<int>(type);
-  }
-  return packed;
-}();
-
-// The bytes of a row of `columns` columns, or of that many columns of one: whole bytes of those
-// that share one.
-SDM_HD int64_t row_bytes(RowType type, int64_t columns) {
-  return 4 * columns >> (kHalvings >> 4 * static_cast<int>(type) & 15);
-}
 
 // Where column `column` of row `row` starts. Bytes in 64 bits: banks of 2^32 elements are legal.
 SDM_HD const char* row_address(const void* rows, RowType type, int64_t row, int32_t hd,

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/common/host/host_rows.h"
+#include "kernels/common/rows/row_bits.h"
 #include "kernels/common/launch/row_checks.h"
 #include "kernels/common/launch/step_kernel.h"
 #include "kernels/common/math/ordered_math.h"
