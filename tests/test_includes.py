@@ -42,6 +42,7 @@ RULES = [
 ]
 
 ROOMS = [
+    Rooms("plancap", "/", (("base",), ("format",), ("capture",), ("run",), ("cuda",))),
     Rooms(
         "kernels/common",
         "/",
@@ -83,13 +84,19 @@ def meetings(includes: Includes) -> set[tuple[str, str]]:
     }
 
 
+def names_cuda(text: str) -> list[str]:
+    return re.findall(r"\bcuda::|namespace cuda\b|\bSDM_WITH_CUDA\b|\bCU[a-z]\w+", text)
+
+
 @pytest.fixture(scope="module")
-def includes() -> Includes:
-    return {
-        path.relative_to(CSRC).as_posix(): read_includes(path.read_text())
-        for path in sorted(CSRC.rglob("*"))
-        if path.suffix in SUFFIXES
-    }
+def texts() -> dict[str, str]:
+    paths = [path for path in sorted(CSRC.rglob("*")) if path.suffix in SUFFIXES]
+    return {path.relative_to(CSRC).as_posix(): path.read_text() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def includes(texts: dict[str, str]) -> Includes:
+    return {name: read_includes(text) for name, text in texts.items()}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.folder}: {rule.reason}")
@@ -117,6 +124,20 @@ def test_planted_steps_up_and_aside_are_found(rooms: Rooms) -> None:
         given = read_includes(f'  # include "{rooms.whole}/{other}/x.h"  // why\n')
         assert len(rooms.violations({f"{rooms.whole}/{room}/planted.cuh": given})) == 1
         assert rooms.violations({f"{rooms.whole}/{other}/planted.cuh": given}) == []
+
+
+def test_only_the_cuda_room_of_plancap_names_cuda(texts: dict[str, str]) -> None:
+    """Comments apart, which say what an address stands for."""
+    code = {name: re.sub(r"//.*", "", text) for name, text in texts.items()}
+    naming = {name for name, text in code.items() if names_cuda(text)}
+    assert "plancap/cuda/cuda_backend.cpp" in naming
+    assert "bindings/module.cpp" in naming
+    (plancap,) = (rooms for rooms in ROOMS if rooms.whole == "plancap")
+    assert plancap.rooms_of(naming) == {"cuda"}
+    forward = "namespace cuda {\nclass SharedWindow;\n}"
+    assert names_cuda(forward)
+    assert names_cuda("std::shared_ptr<cuda::SharedWindow> window_; CUstream stream_;")
+    assert not names_cuda("Backend::kCuda, DeviceKind::kCuda, register_cuda(backend)")
 
 
 def test_kernels_do_not_know_each_other(includes: Includes) -> None:

@@ -37,7 +37,7 @@ void launch_now(Launcher launcher, const Args& args, Device device, uintptr_t st
 // Records a launcher's one launch and binds the plan to the operands it was recorded with.
 template <typename Launcher, typename Args>
 BoundPlanPtr record(const char* name, Launcher launcher, const Args& args, Device device) {
-  plancap::PlanSink sink(name, plancap::make_target(device));
+  plancap::PlanSink sink(name, plancap::make_target(device), plancap::find_image);
   launcher(sink, args);
   return plancap::BoundPlan::bind(plancap::Plan::decode(sink.finish()), sink.operands());
 }

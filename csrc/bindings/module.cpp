@@ -1,9 +1,15 @@
 #include "bindings/bindings.h"
 #include "kernels/register_kernels.h"
+#ifdef SDM_WITH_CUDA
+#include "plancap/cuda/cuda_backend.h"
+#endif
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The plan-capture runtime: plans, chains and kernel launchers.";
   sdm::register_kernels();
+#ifdef SDM_WITH_CUDA
+  sdm::plancap::cuda::register_backend();
+#endif
   sdm::bindings::bind_errors(module);
   sdm::bindings::bind_tensors(module);
   sdm::bindings::bind_devices(module);

@@ -4,7 +4,6 @@
 
 #include "plancap/base/error.h"
 #include "plancap/capture/encode.h"
-#include "plancap/run/backends.h"
 
 namespace sdm::plancap {
 
@@ -15,8 +14,8 @@ void HostSink::launch(const Launch& launch) {
   launch.kernel->host(launch.params);
 }
 
-PlanSink::PlanSink(std::string launcher, Target target)
-    : launcher_(std::move(launcher)), target_(target) {}
+PlanSink::PlanSink(std::string launcher, Target target, FindImage find_image)
+    : launcher_(std::move(launcher)), target_(target), find_image_(find_image) {}
 
 void PlanSink::launch(const Launch& launch) {
   if (launched_) {
@@ -24,7 +23,7 @@ void PlanSink::launch(const Launch& launch) {
                                       launch.kernel->name, " would be missing from it"));
   }
   launched_ = true;
-  bytes_ = encode_plan(launch, target_, find_image(launch, target_));
+  bytes_ = encode_plan(launch, target_, find_image_(launch, target_));
   for (const Operand& operand : launch.operands) {
     const auto same = [&](const NamedTensor& named) { return named.first == operand.name; };
     if (std::none_of(operands_.begin(), operands_.end(), same)) {

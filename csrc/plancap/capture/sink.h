@@ -76,11 +76,15 @@ class HostSink : public Sink {
   Target target_;
 };
 
+// The hash of the image that holds a launch's device function; zero for a launch that has none.
+using FindImage = ImageHash (*)(const Launch& launch, const Target& target);
+
 // Records the one launch of a launcher and issues nothing.
 class PlanSink : public Sink {
  public:
-  // `launcher` names the launcher in errors.
-  PlanSink(std::string launcher, Target target);
+  // `launcher` names the launcher in errors. What find_image throws for the launch, launch()
+  // throws.
+  PlanSink(std::string launcher, Target target, FindImage find_image);
   const Target& target() const override { return target_; }
   void launch(const Launch& launch) override;
 
@@ -93,6 +97,7 @@ class PlanSink : public Sink {
  private:
   std::string launcher_;
   Target target_;
+  FindImage find_image_;
   std::vector<std::byte> bytes_;
   std::vector<NamedTensor> operands_;
   bool launched_ = false;

@@ -49,7 +49,7 @@ void expect_same_plans(const Chain& present, const Chain& given) {
 }  // namespace
 
 ChainGraph::ChainGraph(std::shared_ptr<const Chain> chain, const LibraryCapture& library)
-    : chain_(std::move(chain)), device_(*chain_->plans().front()->prepared()->device) {
+    : chain_(std::move(chain)), device_(*prepared(*chain_->plans().front()).device) {
   try {
     build(library);
   } catch (...) {

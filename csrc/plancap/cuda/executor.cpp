@@ -31,8 +31,7 @@ class Issuer {
  public:
   Issuer(const Chain& chain, CUstream stream, void* blas_handle)
       : chain_(chain), stream_(stream), blas_handle_(blas_handle), walk_(chain) {
-    for (const auto& bound : chain.plans())
-      configs_.push_back(bound->prepared()->config_on(stream));
+    for (const auto& bound : chain.plans()) configs_.push_back(prepared(*bound).config_on(stream));
   }
 
   LaunchWalk& walk() { return walk_; }
@@ -172,7 +171,7 @@ void expect_windows(const Chain& chain, CUstream stream) {
 void run_in_asked_windows(const Chain& chain, CUstream stream) {
   expect_windows(chain, stream);
   const RelaxedCapture relaxed;  // other streams' captures are not touched
-  const SharedWindow::Holder held = chain.shared_window()->hold(chain, stream);
+  const SharedWindow::Holder held = shared_window(chain).hold(chain, stream);
   run_in_windows(chain, stream, *held.get());
 }
 
@@ -183,7 +182,7 @@ bool run_in_offered_windows(const Chain& chain, CUstream stream) {
   bool captured = true;
   if (!worked([&] { captured = capturing(stream); }) || captured) return false;
   const RelaxedCapture relaxed;
-  SharedWindow& shared = *chain.shared_window();
+  SharedWindow& shared = shared_window(chain);
   SharedWindow::Holder held = shared.try_hold(chain, stream);
   if (!held.get()) return false;
   if (!run_where_starved(chain, stream, *held.get())) shared.give_up(held);
@@ -202,7 +201,7 @@ void expect_stream(const Chain& chain, CUstream stream) {
   if (is_special(stream)) return;  // it is whatever device is current, and that is the chain's
   CUcontext context = nullptr;
   check(driver().stream_context(stream, &context), "cuStreamGetCtx", "chain: stream: ");
-  const DeviceInfo& device = *chain.plans().front()->prepared()->device;
+  const DeviceInfo& device = *prepared(*chain.plans().front()).device;
   if (context == device.context) return;
   CUdevice given = -1;
   check(driver().context_push(context), "cuCtxPushCurrent", "chain: stream: ");
@@ -214,7 +213,7 @@ void expect_stream(const Chain& chain, CUstream stream) {
 }
 
 void run_chain(const Chain& chain, CUstream stream, void* blas_handle, Windows windows) try {
-  const ContextGuard context(*chain.plans().front()->prepared()->device);
+  const ContextGuard context(*prepared(*chain.plans().front()).device);
   expect_stream(chain, stream);
   SDM_EXPECT(blas_handle || !chain.has_library_step(), kValue, "chain", "blas_handle",
              "a cuBLAS handle, for its library step", "none");

@@ -33,7 +33,7 @@ class LaunchWalk {
         const BoundPlan& bound = *chain_.plans()[i];
         if (bound.plan().empty()) continue;
         for (const ResolvedPatch& patch : bound.patches()) patch.apply(params_[i].data(), ti);
-        const PreparedLaunch& prepared = *bound.prepared();
+        const PreparedLaunch& prepared = cuda::prepared(bound);
         // An early launch loads what the kernel ahead of it leaves alone (early_starts.h). Only of
         // a kernel of this chain is that known, and that it waited for everything before itself.
         const bool early = after_kernel_ && early_starts_[i] != 0;

@@ -45,7 +45,7 @@ class LaunchWindow {
   void destroy();
 
   const int64_t steps_;
-  std::vector<std::shared_ptr<const PreparedLaunch>> kernels_;  // of the nodes
+  std::vector<std::shared_ptr<const BackendLaunch>> kernels_;  // of the nodes
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
   CUevent mark_ = nullptr;
@@ -54,7 +54,7 @@ class LaunchWindow {
 
 // The window of all chains that one recording has been bound to. Made when the second of them runs:
 // then there will be more.
-class SharedWindow {
+class SharedWindow : public BackendWindow {
  public:
   // The window, for as long as the holder lives; nobody else uses it meanwhile.
   class Holder {
@@ -85,5 +85,10 @@ class SharedWindow {
   bool ran_ = false;
   bool failed_ = false;
 };
+
+// That of a chain on a CUDA device.
+inline SharedWindow& shared_window(const Chain& chain) {
+  return static_cast<SharedWindow&>(*chain.shared_window());
+}
 
 }  // namespace sdm::plancap::cuda

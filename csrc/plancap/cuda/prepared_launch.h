@@ -4,11 +4,11 @@
 #include <array>
 
 #include "plancap/cuda/module_cache.h"
-#include "plancap/format/plan.h"
+#include "plancap/run/bound_plan.h"
 
 namespace sdm::plancap::cuda {
 
-struct PreparedLaunch {
+struct PreparedLaunch : BackendLaunch {
   const DeviceInfo* device = nullptr;
   const DeviceKernel* kernel = nullptr;  // null for a library call or an empty grid
   LaunchConfig config;
@@ -23,6 +23,11 @@ struct PreparedLaunch {
   // The driver's launch configuration; it points into this object.
   CUlaunchConfig config_on(CUstream stream) const;
 };
+
+// What prepare() made for a plan that is bound.
+inline const PreparedLaunch& prepared(const BoundPlan& bound) {
+  return static_cast<const PreparedLaunch&>(*bound.prepared());
+}
 
 // Grid, block and shared memory, into a CUlaunchConfig or a CUDA_KERNEL_NODE_PARAMS: both name them
 // alike.

@@ -1,5 +1,6 @@
 // A plan with addresses: what the executor runs.
 #pragma once
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,9 +11,10 @@
 
 namespace sdm::plancap {
 
-namespace cuda {
-struct PreparedLaunch;
-}
+// What a backend made of a plan for its device; only the backend knows what is in it.
+struct BackendLaunch {
+  virtual ~BackendLaunch() = default;
+};
 
 struct ResolvedPatch {
   uint32_t offset;  // into the parameter block
@@ -62,7 +64,7 @@ class BoundPlan {
   std::span<const std::byte> params() const { return params_; }
   std::span<const ResolvedPatch> patches() const { return patches_; }
   std::span<const Touch> touches() const { return touches_; }
-  const std::shared_ptr<const cuda::PreparedLaunch>& prepared() const { return prepared_; }
+  const std::shared_ptr<const BackendLaunch>& prepared() const { return prepared_; }
 
  private:
   BoundPlan() = default;
@@ -73,7 +75,7 @@ class BoundPlan {
   std::vector<std::byte> params_;
   std::vector<ResolvedPatch> patches_;
   std::vector<Touch> touches_;
-  std::shared_ptr<const cuda::PreparedLaunch> prepared_;  // null on the host backend
+  std::shared_ptr<const BackendLaunch> prepared_;  // null on the host backend
 };
 
 }  // namespace sdm::plancap

@@ -7,9 +7,11 @@
 
 namespace sdm::plancap {
 
-namespace cuda {
-class SharedWindow;
-}
+// What a backend keeps for all chains of one recording; only the backend knows what is in it.
+class BackendWindow {
+ public:
+  virtual ~BackendWindow() = default;
+};
 
 // Whether a run on a CUDA device takes its launches several steps at a time: where single launches
 // do not keep up, never, or from the first step on. No bit depends on it.
@@ -47,7 +49,7 @@ class Chain {
 
   // Shared by a chain and all that rebind() makes of it with the same early starts; null on the
   // host backend.
-  const std::shared_ptr<cuda::SharedWindow>& shared_window() const { return window_; }
+  const std::shared_ptr<BackendWindow>& shared_window() const { return window_; }
 
   // By plan: whether its launches may start before the launch ahead of them has ended.
   const std::vector<bool>& early_starts() const { return early_starts_; }
@@ -82,7 +84,7 @@ class Chain {
   uint32_t steps_;
   StepOrder order_;
   std::vector<bool> early_starts_;
-  std::shared_ptr<cuda::SharedWindow> window_;
+  std::shared_ptr<BackendWindow> window_;
 };
 
 // The chain file: unbound plans, a step count and which step runs first.
