@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # what a type checker sees of the names below
     from sdm_runtime.plan.plan import Plan as Plan
 
     __version__: str
-    _core: Any  # the extension, which has no types
 
 _EXPORTS = {
     "BlasGemmStep": "plan.blas_step",

@@ -69,6 +69,8 @@ def held(cache: MemoryCache) -> int:
 """
 # Of what objects of the package give: each has a type of its own.
 MEMBERS = """\
+from sdm_runtime.tensor.refs import READER, operand_refs, tensor_ref
+
 def members(
     plan: sdm_runtime.Plan, chain: sdm_runtime.StepChain, layer: sdm_runtime.SparseDeltaMemory,
     cache: sdm_runtime.MemoryCache, args: sdm_runtime.SparseDeltaMemoryArgs, x: torch.Tensor
@@ -98,6 +100,14 @@ def members(
     reveal_type(args.head_dim)
     reveal_type(sdm_runtime.graphs.capture_step(print, x))
     reveal_type(sdm_runtime.__version__)
+    reveal_type(plan._core)
+    reveal_type(plan._core.header())
+    reveal_type(plan.require_bound())
+    reveal_type(chain._require_bound())
+    reveal_type(tensor_ref("x", x))
+    reveal_type(operand_refs({"x": x}))
+    reveal_type(operand_refs({"x": x}).moved)
+    reveal_type(READER.read(x))
 """
 KERNELS = ("gx_gemm", "gx_pa2", "gx_gwr", "gx_gds")
 

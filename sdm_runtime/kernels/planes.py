@@ -41,17 +41,16 @@ def plane_reduce(
         num_parallel: P.
         chunk_size: C.
     """
-    operands = {"planes": planes, "out": out}
     given = None if factor is None else tensor_ref("[plane_reduce] factor", factor)
     sign = flag("plane_reduce", "negate", negate)
-    sizes = wholes(
+    groups, tokens, parallel, chunk = wholes(
         "plane_reduce",
         group=group,
         num_tokens=num_tokens,
         num_parallel=num_parallel,
         chunk_size=chunk_size,
     )
-    read = refs("plane_reduce", operands)
+    planes_ref, out_ref = refs("plane_reduce", {"planes": planes, "out": out})
     stream = launch_stream("plane_reduce", planes.device)
-    _core.plane_reduce(*read, given, sign, *sizes, stream)
+    _core.plane_reduce(planes_ref, out_ref, given, sign, groups, tokens, parallel, chunk, stream)
     raise_versions((out,))

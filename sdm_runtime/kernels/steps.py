@@ -87,5 +87,5 @@ def _operands(kernel: str, arguments: Mapping[str, Any]) -> dict[str, torch.Tens
     }
 
 
-def _refs(kernel: str, operands: Mapping[str, torch.Tensor]) -> list[tuple[str, Any]]:
+def _refs(kernel: str, operands: Mapping[str, torch.Tensor]) -> list[tuple[str, _core.TensorRef]]:
     return [(name, tensor_ref(f"[{kernel}] {name}", tensor)) for name, tensor in operands.items()]

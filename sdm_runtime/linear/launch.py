@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ def device_kind(index: int) -> tuple[int, int, int]:
 
 
 @lru_cache(maxsize=1)
-def tactics() -> tuple[dict[str, Any], ...]:
+def tactics() -> tuple[_core._TacticRow, ...]:
     """The kernel's tactic table.
 
     Keys of a row: entry, rows, tokens, depth, stages, token_stages, sharers, shared_bytes, and
@@ -69,10 +69,21 @@ def flat(x: Tensor) -> Tensor:
     return x.as_strided((rows.count, x.shape[-1]), (rows.stride, 1))
 
 
-def operand_refs(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) -> tuple[Any, ...]:
+class OperandRefs(NamedTuple):
+    """The operands as the core takes them."""
+
+    x: _core.TensorRef
+    weight: _core.TensorRef
+    bias: _core.TensorRef | None
+    y: _core.TensorRef
+
+
+def operand_refs(x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor) -> OperandRefs:
     """The operands as the core takes them; x and y are matrices."""
     bias_ref = None if bias is None else tensor_ref("bias", bias)
-    return tensor_ref("x", x), tensor_ref("weight", weight), bias_ref, tensor_ref("y", y)
+    return OperandRefs(
+        tensor_ref("x", x), tensor_ref("weight", weight), bias_ref, tensor_ref("y", y)
+    )
 
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor | None, tactic: Tactic, pdl: bool) -> Tensor:

@@ -45,8 +45,9 @@ class BlasGemmStep(Plan):
     ):
         """See the class."""
         operands = {"d_u": d_u, "x": x, "d_dv": d_dv}
-        sizes = wholes("blas_gemm", num_parallel=num_parallel, steps=steps)
-        bound = _core.plan_blas_gemm(*refs("blas_gemm", operands), *sizes)
+        parallel, covered = wholes("blas_gemm", num_parallel=num_parallel, steps=steps)
+        d_u_ref, x_ref, d_dv_ref = refs("blas_gemm", operands)
+        bound = _core.plan_blas_gemm(d_u_ref, x_ref, d_dv_ref, parallel, covered)
         super().__init__(bound.plan(), bound, operands)
 
 

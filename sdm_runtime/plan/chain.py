@@ -6,7 +6,6 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ class StepChain:
         PlanError: The plans do not fit each other or ``steps``.
     """
 
-    _refs: Any  # to a template's operands, as bound
+    _refs: _core.Operands  # to a template's operands, as bound
     _arenas: Sequence[Arena] = ()  # with the operands that are not tensors yet
 
     def __init__(self, plans: Sequence[Plan], steps: int, *, order: str = "descending"):
@@ -61,7 +60,7 @@ class StepChain:
         if order not in ("descending", "ascending"):
             raise ValueError(f"[chain] order: expected 'descending' or 'ascending', got {order!r}")
         self._ascending = order == "ascending"
-        self._core: Any = None
+        self._core: _core.Chain | None = None
         self._operands: Mapping[str, torch.Tensor] | None = None  # else each plan has its own
         _core.check_together([plan._core for plan in self._plans], self._steps)
         if all(plan.bound for plan in self._plans):
@@ -70,7 +69,11 @@ class StepChain:
 
     @classmethod
     def _of_core(
-        cls, core: Any, operands: dict[str, torch.Tensor], refs: Any, arenas: Sequence[Arena]
+        cls,
+        core: _core.Chain,
+        operands: dict[str, torch.Tensor],
+        refs: _core.Operands,
+        arenas: Sequence[Arena],
     ) -> StepChain:
         """A chain that a template has bound to operands (those of all plans), read as refs."""
         chain = cls.__new__(cls)
@@ -86,7 +89,7 @@ class StepChain:
         operands = dict(self._operands)
         for arena in self._arenas:
             operands |= arena.operands()
-        return tuple(Plan._of_bound(b, operands) for b in self._core.bound_plans())
+        return tuple(Plan._of_bound(b, operands) for b in self._require_bound().bound_plans())
 
     @cached_property
     def _written(self) -> tuple[torch.Tensor, ...]:
@@ -131,9 +134,11 @@ class StepChain:
         """Launches of one run; an empty grid is not launched."""
         return int(self._require_bound().launches())
 
-    def _require_bound(self) -> Any:
+    def _require_bound(self) -> _core.Chain:
         if self._core is None:
-            next(plan for plan in self._plans if not plan.bound).require_bound()
+            for plan in self._plans:
+                plan.require_bound()
+        assert self._core is not None  # else a plan is not bound, which was raised
         return self._core
 
     def _require_unmoved(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 
@@ -32,7 +32,7 @@ class GraphableChain(Protocol):
     def has_library_step(self) -> bool:
         """Whether a plan is a call into the BLAS."""
 
-    def _require_bound(self) -> Any: ...
+    def _require_bound(self) -> _core.Chain: ...
 
     def _bound_to(self, operands: Mapping[str, torch.Tensor], *, keep: bool) -> Self: ...
 

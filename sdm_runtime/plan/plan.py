@@ -72,7 +72,10 @@ class Plan:
     """
 
     def __init__(
-        self, core: Any, bound: Any = None, operands: Mapping[str, torch.Tensor] | None = None
+        self,
+        core: _core.Plan,
+        bound: _core.BoundPlan | None = None,
+        operands: Mapping[str, torch.Tensor] | None = None,
     ):
         """Wrap a decoded core plan; users call the constructors named above."""
         self._core = core
@@ -81,17 +84,16 @@ class Plan:
         self._addresses = [(t, t.data_ptr(), name) for name, t in self._tensors.items()]
 
     @cached_property
-    def _header(self) -> dict[str, Any]:
+    def _header(self) -> _core._PlanHeader:
         """The header by name; a plan that only runs is never asked."""
-        header: dict[str, Any] = self._core.header()
-        return header
+        return self._core.header()
 
     @classmethod
-    def _recorded(cls, bound: Any, operands: Mapping[str, torch.Tensor]) -> Plan:
+    def _recorded(cls, bound: _core.BoundPlan, operands: Mapping[str, torch.Tensor]) -> Plan:
         return cls(bound.plan(), bound, operands)
 
     @classmethod
-    def _of_bound(cls, bound: Any, operands: Mapping[str, torch.Tensor]) -> Plan:
+    def _of_bound(cls, bound: _core.BoundPlan, operands: Mapping[str, torch.Tensor]) -> Plan:
         """The core's bound plan, given operands that may be more than its own."""
         core = bound.plan()
         return cls(core, bound, {name: operands[name] for name, *_ in core.relocs()})
@@ -174,7 +176,7 @@ class Plan:
         """Whether the plan has its tensors and can run."""
         return self._bound is not None
 
-    def require_bound(self) -> Any:
+    def require_bound(self) -> _core.BoundPlan:
         """The core's bound plan. Raises PlanError when the plan is not bound."""
         if self._bound is None:
             names = ", ".join(operand.name for operand in self.operands)
@@ -219,8 +221,15 @@ class Plan:
     @property
     def geometry(self) -> dict[str, Any]:
         """Entry point, grid, block, cluster, dynamic shared memory (bytes), programmatic or not."""
-        keys = ("entry", "grid", "block", "cluster", "shared_bytes", "programmatic")
-        return {key: self._header[key] for key in keys}
+        header = self._header
+        return {
+            "entry": header["entry"],
+            "grid": header["grid"],
+            "block": header["block"],
+            "cluster": header["cluster"],
+            "shared_bytes": header["shared_bytes"],
+            "programmatic": header["programmatic"],
+        }
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
+from sdm_runtime import _core
 from sdm_runtime.plan.chain import StepChain
 from sdm_runtime.plan.unread import without_unread
 from sdm_runtime.tensor.arena import Arena
@@ -36,7 +36,7 @@ class ChainTemplate:
         return self.bind_read(operands, operand_refs(operands, "[chain] bind "))
 
     def bind_read(
-        self, operands: dict[str, torch.Tensor], refs: Any, arenas: Sequence[Arena] = ()
+        self, operands: dict[str, torch.Tensor], refs: _core.Operands, arenas: Sequence[Arena] = ()
     ) -> StepChain:
         """The same for operands that :func:`~sdm_runtime.tensor.refs.operand_refs` has read.
 

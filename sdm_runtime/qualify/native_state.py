@@ -51,7 +51,7 @@ class NativeBlas:
         """Look every getter up, once."""
         self._getters = {name: find_blas(name) for name in GETTERS}
         present = [getter for getter in self._getters.values() if getter is not None]
-        self._addresses = [ctypes.cast(getter, ctypes.c_void_p).value for getter in present]
+        self._addresses = [ctypes.cast(getter, ctypes.c_void_p).value or 0 for getter in present]
         self._states: dict[tuple[int, ...], State] = {}  # by what the getters answer
         self._version = find_blas("cublasGetVersion_v2")
         self._lt_version = find_lt("cublasLtGetVersion")

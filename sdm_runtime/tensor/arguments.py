@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import torch
 
+from sdm_runtime import _core
 from sdm_runtime.tensor.refs import tensor_ref
 
 
-def refs(kernel: str, operands: Mapping[str, torch.Tensor]) -> list[Any]:
+def refs(kernel: str, operands: Mapping[str, torch.Tensor]) -> list[_core.TensorRef]:
     """References to the operands, in order. Raises as ``tensor_ref``."""
     return [tensor_ref(f"[{kernel}] {name}", tensor) for name, tensor in operands.items()]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -18,7 +18,7 @@ READER = _core.TensorReader(
 _read = READER.read  # a reference, or None for a tensor that no kernel takes: _refuse says why
 
 
-def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
+def tensor_ref(name: str, tensor: torch.Tensor) -> _core.TensorRef:
     """A reference to ``tensor`` for the core; the caller keeps the tensor alive.
 
     Args:
@@ -40,7 +40,7 @@ def tensor_ref(name: str, tensor: torch.Tensor) -> Any:
 
 def operand_refs(
     operands: dict[str, torch.Tensor], where: str = "", arenas: Sequence[Arena] = ()
-) -> Any:
+) -> _core.Operands:
     """References to all of them by name, read at once. Raises as :func:`tensor_ref`.
 
     Args:
@@ -54,6 +54,7 @@ def operand_refs(
             tensor_ref(where + name, tensor)
         for arena in arenas:
             tensor_ref(where + ", ".join(arena.layout.operands), arena.memory)
+        raise RuntimeError(f"{where}operands: expected tensors to read, got some that changed")
     return refs
 
 

@@ -16,7 +16,7 @@ flags+=" -fsanitize=address,undefined -fno-sanitize-recover=all"
 mkdir -p "$site/sdm_runtime"
 rm -rf "$site"/sdm_runtime/*
 cp -r sdm_runtime "$site/"
-rm -rf "$site"/sdm_runtime/{_core*,device}
+rm -rf "$site"/sdm_runtime/{_core*.so,device}
 # An editable install would lead back to the other one.
 cat >"$site/sitecustomize.py" <<'END'
 import sys

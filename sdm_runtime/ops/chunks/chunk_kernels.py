@@ -8,7 +8,7 @@ walked by one thread, front to back: no result depends on threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -169,7 +169,11 @@ def token_gradients(
     _launch(_core.token_gradients, operands, segment.first)
 
 
-def _launch(kernel: Callable[..., None], operands: dict[str, Tensor], *others: Any) -> None:
+def _launch(
+    kernel: Callable[..., None],
+    operands: dict[str, Tensor],
+    *others: dict[str, Tensor] | int | None,
+) -> None:
     """Run a kernel on the current stream of its operands; a dict among the others holds more."""
     more = (operand_refs(x) if isinstance(x, dict) else x for x in others)
     device = next(iter(operands.values())).device
