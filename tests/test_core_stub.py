@@ -22,7 +22,7 @@ CUDA_ONLY = {
     "enable_ranges",
     "exchange_capture_mode",
 }
-TESTING_ONLY = {"testing", "cuda_testing"}
+TESTING_ONLY = {"testing"}
 SPECIAL = ("__init__", "__str__", "__eq__", "__hash__")
 
 

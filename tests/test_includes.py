@@ -40,6 +40,8 @@ RULES = [
     Rule("kernels", CORE_IS_FREE, "the core is free of torch and Python", "<Python.h>"),
     Rule("bindings", r"<?(torch|ATen|c10)/", "bindings need pybind11 alone", "<c10/core.h>"),
 ]
+# The folders that a build without SDM_TESTING lacks.
+TESTING = ("testing/", "bindings/testing/")
 
 ROOMS = [
     Rooms("plancap", "/", (("base",), ("format",), ("capture",), ("run",), ("cuda",))),
@@ -169,3 +171,22 @@ def test_wire_format_needs_integers_alone(includes: Includes) -> None:
 
 def test_executor_headers_are_where_the_rule_looks(includes: Includes) -> None:
     assert "plancap/run/chain.h" in includes
+
+
+def users_of_testing(includes: Includes) -> list[str]:
+    return [
+        name
+        for name, targets in includes.items()
+        if not name.startswith(TESTING) and any(target.startswith(TESTING) for target in targets)
+    ]
+
+
+def test_nothing_that_ships_includes_what_tests_use(includes: Includes) -> None:
+    assert all(any(name.startswith(folder) for name in includes) for folder in TESTING)
+    assert users_of_testing(includes) == []
+    planted: Includes = {
+        "kernels/a.cpp": {"testing/walk.h"},
+        "bindings/module.cpp": {"bindings/testing/bind_hooks.h"},
+        "bindings/testing/b.cpp": {"testing/walk.h"},
+    }
+    assert users_of_testing(planted) == ["kernels/a.cpp", "bindings/module.cpp"]

@@ -18,9 +18,8 @@ void bind_chunks(pybind11::module_& module);
 void bind_rows(pybind11::module_& module);
 void bind_linear(pybind11::module_& module);
 void bind_blas_gemm(pybind11::module_& module);
-void bind_graphs(pybind11::module_& module);  // nothing in a host-only build
-void bind_testing(pybind11::module_& module);
-void bind_cuda_testing(pybind11::module_& module);
+void bind_graphs(pybind11::module_& module);   // nothing in a host-only build
+void bind_testing(pybind11::module_& module);  // only in a build with SDM_TESTING
 
 using BoundPlanPtr = std::shared_ptr<const plancap::BoundPlan>;
 

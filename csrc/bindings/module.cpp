@@ -22,6 +22,7 @@ PYBIND11_MODULE(_core, module) {
   sdm::bindings::bind_linear(module);
   sdm::bindings::bind_blas_gemm(module);
   sdm::bindings::bind_graphs(module);
+#ifdef SDM_WITH_TESTING
   sdm::bindings::bind_testing(module);
-  sdm::bindings::bind_cuda_testing(module);
+#endif
 }

@@ -8,10 +8,11 @@ import weakref
 import pytest
 import torch
 from child_process import run_python
+from core_testing import core_testing
 from plan_cases import SHAPE, sample_chain
 from testing_plans import walk_plan
 
-from sdm_runtime import PlanError, StepChain, _core
+from sdm_runtime import PlanError, StepChain
 
 WRITTEN = ("grad", "bank", "d_u", "d_dv", "dpd", "out_eff", "out_g", "dq")
 
@@ -150,7 +151,7 @@ def test_two_threads_may_run_one_chain():
 def test_runs_that_share_their_parameters_are_noticed():
     """The control: an executor that patches one shared copy fails the test above."""
     out = torch.zeros(STEPS * COUNT)
-    shared = _core.testing.SharedRun(walking_chain(out)._core)
+    shared = core_testing().SharedRun(walking_chain(out)._core)
     run_in_threads(shared.run, shared.run, repeats=4)
     assert not torch.equal(out, expected_after(8))
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from sdm_runtime import _core
+from core_testing import core_testing
 
 FOLDER = Path(__file__).parent / "fake_driver"
 TESTS = {path.name for path in FOLDER.glob("test_*.py")}
@@ -31,7 +30,7 @@ def run(*command, **kwargs):
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory):
     """The folder with the stand-ins for libcuda.so.1 and libcublas.so."""
-    if not hasattr(_core.cuda_testing, "replace_device_code"):
+    if not hasattr(core_testing(), "replace_device_code"):
         pytest.skip("a host-only build has no CUDA backend to test")
     if torch.version.cuda:
         pytest.skip("torch's own CUDA libraries would meet the stand-ins")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
+from core_testing import core_testing
 
-from sdm_runtime import Plan, _core
+from sdm_runtime import Plan
 from sdm_runtime.tensor.refs import tensor_ref
 
 ODD_VALUES = 9
@@ -13,13 +14,13 @@ FIXED = (0, 0, 0, 0)  # a patch that always gives 0
 
 def register() -> None:
     """Test kernels are unknown to a process that never asks for them."""
-    _core.testing.register_kernels()
+    core_testing().register_kernels()
 
 
 def odd_layout_plan(out: torch.Tensor, *values, steps: int) -> Plan:
     """``values``: small, (a, b, c), byte, scale, tail, wide, last."""
     register()
-    bound = _core.testing.plan_odd_layout(tensor_ref("out", out), *values, steps)
+    bound = core_testing().plan_odd_layout(tensor_ref("out", out), *values, steps)
     return Plan._recorded(bound, {"out": out})
 
 
@@ -36,7 +37,7 @@ def walk_plan(
 ) -> Plan:
     """Each line is a patch: (base, stride, lowest, highest)."""
     register()
-    bound = _core.testing.plan_walk(
+    bound = core_testing().plan_walk(
         tensor_ref("out", out), bytes_line, value_line, first_line, count, steps, add, empty
     )
     return Plan._recorded(bound, {"out": out})
@@ -44,4 +45,4 @@ def walk_plan(
 
 def faulty(name: str, out: torch.Tensor):
     register()
-    return getattr(_core.testing, f"plan_{name}")(tensor_ref("out", out))
+    return getattr(core_testing(), f"plan_{name}")(tensor_ref("out", out))

@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON:-python3}
 cmake -S . -B build/dev -G Ninja -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$PWD/sdm_runtime" \
+  -DSDM_TESTING=ON \
   -DPython_EXECUTABLE="$(command -v "$python")" \
   -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" "$@" >build-dev.log 2>&1 ||
   { cat build-dev.log; exit 1; }

@@ -24,7 +24,7 @@ import sys
 sys.meta_path[:] = [f for f in sys.meta_path if "_editable" not in type(f).__module__]
 END
 
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None -DSDM_CUDA=OFF \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None -DSDM_CUDA=OFF -DSDM_TESTING=ON \
   -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$site/sdm_runtime" \
   -DPython_EXECUTABLE="$("$python" -c 'import sys; print(sys.executable)')" \
   -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)"

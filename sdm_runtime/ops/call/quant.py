@@ -75,9 +75,12 @@ def _encode_on_host(rows: Tensor, form: SnapshotFormat) -> tuple[Tensor, Tensor]
     """The same codes and scales in one pass over the rows."""
     codes = rows.new_empty((len(rows), form.columns), dtype=torch.uint8)
     scales = rows.new_empty(len(rows), dtype=torch.float32)
-    operands = {"rows": rows, "codes": codes, "scales": scales}
-    refs = (tensor_ref(name, tensor) for name, tensor in operands.items())
-    _core.quantize_rows(*refs, form.rows)
+    _core.quantize_rows(
+        tensor_ref("rows", rows),
+        tensor_ref("codes", codes),
+        tensor_ref("scales", scales),
+        form.rows,
+    )
     return codes, scales
 
 

@@ -8,9 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
+from core_testing import core_testing
 from forged import DEVICE_CODE, host_plan, write_image
-
-from sdm_runtime import _core
 
 FOLDER = os.environ.get("SDM_FAKE_DRIVER")
 collect_ignore_glob = [] if FOLDER else ["test_*.py"]
@@ -97,9 +96,9 @@ def session_driver(tmp_path_factory):
     entries = []
     for name, kernel, waits in DEVICE_CODE:
         image = write_image(folder / f"{name}.fatbin")
-        entries.append((name, kernel, f"{name}.fatbin", _core.cuda_testing.sha256(image), waits))
+        entries.append((name, kernel, f"{name}.fatbin", core_testing().sha256(image), waits))
         driver.declare(name, len(host_plan(kernel).params()))
-    _core.cuda_testing.replace_device_code(str(folder), entries)
+    core_testing().replace_device_code(str(folder), entries)
     driver.folder = folder
     return driver
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import FakeDriver
+from core_testing import core_testing
 
 import sdm_runtime
 from sdm_runtime import CudaError, StepChain, _core, kernels
@@ -23,7 +24,7 @@ PROGRAMMATIC = "6"
 def built():
     """A driver that knows the functions of this build's own images."""
     driver = FakeDriver(Path(os.environ["SDM_FAKE_DRIVER"]))
-    for name, _kernel, param_bytes, _waits in _core.cuda_testing.device_entries():
+    for name, _kernel, param_bytes, _waits in core_testing().device_entries():
         driver.declare(name, param_bytes)
     return driver
 
@@ -168,7 +169,7 @@ def test_the_forwards_chain_runs_and_replays(on_device, hd, dtype, keep):
 
 @pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 def test_every_instance_of_a_step_kernel_waits(kernel):
-    entries = [entry for entry in _core.cuda_testing.device_entries() if entry[1] == kernel]
+    entries = [entry for entry in core_testing().device_entries() if entry[1] == kernel]
     assert entries
     assert all(waits for *_, waits in entries)
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from core_testing import core_testing
 from forged import cuda_plan, gemm_params, gemm_tensors, operands
 
 from sdm_runtime import CudaError, _core
@@ -178,7 +179,7 @@ def test_the_drivers_own_streams(driver, pair, stream):
 def test_chains_of_one_recording_share_a_window(driver):
     chain = make_chain(driver, gemm_tensors(400), steps=400)
     others = [gemm_tensors(400) for _ in range(2)]
-    bound = [_core.cuda_testing.rebind(chain, operands(tensors)) for tensors in others]
+    bound = [core_testing().rebind(chain, operands(tensors)) for tensors in others]
     chain.run(driver.stream())
     edges = []
     for rebound, tensors in zip(bound, others, strict=True):
@@ -196,7 +197,7 @@ def test_chains_of_one_recording_with_other_early_starts_have_a_window_of_their_
     chain = make_chain(driver, *pair, flags=FLAG_PROGRAMMATIC)
     chain.run(driver.stream(), windowed=True)
     # Both plans bind the same operands: what plan 0 adds to, plan 1 loads at once.
-    shared = _core.cuda_testing.rebind(chain, operands(pair[1]))
+    shared = core_testing().rebind(chain, operands(pair[1]))
     assert chain.early_starts() == [True, True]
     assert shared.early_starts() == [True, False]
     driver.log()

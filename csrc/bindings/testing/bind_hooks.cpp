@@ -1,4 +1,5 @@
-// Hooks for tests, in the submodule _core.cuda_testing. Nothing in the package calls them.
+#include "bindings/testing/bind_hooks.h"
+
 #include "bindings/bindings.h"
 #include "plancap/base/sha256.h"
 #ifdef SDM_WITH_CUDA
@@ -55,8 +56,7 @@ py::bytes sha256_of(const py::buffer& buffer) {
 
 }  // namespace
 
-void bind_cuda_testing(py::module_& module) {
-  py::module_ testing = module.def_submodule("cuda_testing", "Hooks for tests.");
+void bind_hooks(py::module_& testing) {
   testing.def("sha256", &sha256_of);
   testing.def("rebind", &rebind);
 #ifdef SDM_WITH_CUDA

@@ -1,5 +1,7 @@
-// _core.testing: kernels, launchers and an executor that only the tests use.
+// _core.testing: kernels, launchers and an executor that only the tests use, and hooks for them.
+// Nothing in the package calls it, and a build without SDM_TESTING does not have it.
 #include "bindings/bindings.h"
+#include "bindings/testing/bind_hooks.h"
 #include "testing/faulty_launchers.h"
 #include "testing/odd_layout.h"
 #include "testing/register_testing.h"
@@ -65,6 +67,7 @@ void bind_testing(py::module_& parent) {
     return to_mutable(record("odd_layout", testing::odd_layout, args, out.device));
   });
   module.def("plan_walk", &plan_walk);
+  bind_hooks(module);
   bind_faulty(module, "launches_twice", testing::launches_twice);
   bind_faulty(module, "launches_nothing", testing::launches_nothing);
   bind_faulty(module, "throws_before_launch", testing::throws_before_launch);
