@@ -11,18 +11,35 @@ slot_picks.py.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
+from figures import Figure, of_samples, save
 from slot_picks import add_option, pick_slots
 from step_operands import SHAPES, Sizes
 
 from sdm_runtime import last_dispatch, sdm_write_read
 from sdm_runtime.graphs import capture_step
+
+UNITS = {"forward": "ms", "issue": "ms", "backward": "ms", "plan": "us", "graph": "ms"}
+
+
+class Row(NamedTuple):
+    """One shape: samples by what they are of, in the units of UNITS; "graph" where asked for."""
+
+    shape: str
+    slots: str
+    samples: dict[str, list[float]]
+    gemm: str
+    pdl: str
+
+    def median(self, name: str) -> float:
+        """Of one kind of sample; 0 where there is none."""
+        return statistics.median(self.samples.get(name, [0.0]))
 
 
 def draw_slots(sizes: Sizes, picks: str, generator: torch.Generator) -> torch.Tensor:
@@ -92,8 +109,8 @@ def graph_times(
     return [elapsed_ms(lambda: captured(inputs["grad"]))[1] for _ in range(rounds)]
 
 
-def measure(sizes: Sizes, picks: str, rounds: int, in_graph: bool) -> dict[str, float | str]:
-    """Medians of one shape; "graph" is 0 unless asked for."""
+def measure(sizes: Sizes, picks: str, rounds: int, in_graph: bool) -> Row:
+    """The samples of one shape."""
     inputs = make_inputs(sizes, picks)
     leaves = [tensor for tensor in inputs.values() if tensor.requires_grad]
     samples: dict[str, list[float]] = {
@@ -113,10 +130,18 @@ def measure(sizes: Sizes, picks: str, rounds: int, in_graph: bool) -> dict[str, 
     dispatch = last_dispatch()
     del held  # the nodes of leaves that it keeps would tie a capture to this stream
 
-    samples["graph"] = graph_times(sizes, inputs, leaves, rounds) if in_graph else [0.0]
-    row: dict[str, float | str] = {name: statistics.median(ms) for name, ms in samples.items()}
-    names = {"shape": sizes.name, "slots": picks}
-    return {**names, **row, "gemm": str(dispatch["gemm"]), "pdl": str(dispatch["pdl"])}
+    if in_graph:
+        samples["graph"] = graph_times(sizes, inputs, leaves, rounds)
+    return Row(sizes.name, picks, samples, str(dispatch["gemm"]), str(dispatch["pdl"]))
+
+
+def figures_of(row: Row) -> list[Figure]:
+    """One of each kind of sample."""
+    details = {"gemm": row.gemm, "pdl": row.pdl}
+    return [
+        of_samples(f"{row.shape} {row.slots} {name}", UNITS[name], samples, **details)
+        for name, samples in row.samples.items()
+    ]
 
 
 def main() -> None:
@@ -128,22 +153,21 @@ def main() -> None:
     parser.add_argument("--graph", action="store_true", help="also capture both passes")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rows = []
+    figures: list[Figure] = []
     for sizes in SHAPES:
         for picks in options.slots if sizes.name in options.shapes else ():
             row = measure(sizes, picks, options.rounds, options.graph)
-            rows.append(row)
+            figures += figures_of(row)
             print(
-                f"{row['shape']:9s} {row['slots']:8s} forward {row['forward']:7.2f}"
-                f"  backward {row['backward']:7.2f}"
-                f" (issue {row['issue']:6.2f}, plans {row['plan']:4.0f} us)"
-                f"  both in a graph {row['graph']:7.2f} ms  gemm {row['gemm']}, pdl {row['pdl']}",
+                f"{row.shape:9s} {row.slots:8s} forward {row.median('forward'):7.2f}"
+                f"  backward {row.median('backward'):7.2f}"
+                f" (issue {row.median('issue'):6.2f}, plans {row.median('plan'):4.0f} us)"
+                f"  both in a graph {row.median('graph'):7.2f} ms  gemm {row.gemm}, pdl {row.pdl}",
                 flush=True,
             )
             torch.cuda.empty_cache()
     if options.json:
-        machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-        options.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
+        save(options.json, figures)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What a backward spends its time on at the target shapes: its kernels, in and out of the chain.
 
     python tools/bench/backward_breakdown.py [--shapes NAME...] [--slots PICKS...] [--forward]
+                                             [--json OUT.json]
 
 One profiled call a shape, after two that are not; milliseconds of device time by kernel, the
 chain's four first. "before" and "after" are the device's time from the first kernel to the chain's
@@ -13,10 +14,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from backward import forward, make_inputs
+from figures import Figure, save
 from slot_picks import add_option
 from step_operands import SHAPES, Sizes
 from torch.autograd import DeviceType
@@ -52,28 +55,47 @@ def profiled(work: Callable[[], object]) -> list[Kernel]:
     return sorted(found, key=lambda kernel: kernel.begin)
 
 
-def print_table(title: str, found: list[Kernel]) -> None:
-    """Spans, then the names by their time."""
-    total = (found[-1].end - found[0].begin) / 1e3
-    print(f"{title}: {len(found)} kernels in {total:.2f} ms")
+def spans(found: list[Kernel]) -> dict[str, float]:
+    """Milliseconds in all, and where there is a chain before, in and after it."""
+    times = {"all": (found[-1].end - found[0].begin) / 1e3}
     chain = [kernel for kernel in found if kernel.in_chain]
     if chain:
-        before = (chain[0].begin - found[0].begin) / 1e3
-        during = (chain[-1].end - chain[0].begin) / 1e3
-        after = (found[-1].end - chain[-1].end) / 1e3
-        print(f"  before {before:.3f}  chain {during:.3f}  after {after:.3f}")
-    times, counts = Counter[str](), Counter[str]()
+        times["before"] = (chain[0].begin - found[0].begin) / 1e3
+        times["chain"] = (chain[-1].end - chain[0].begin) / 1e3
+        times["after"] = (found[-1].end - chain[-1].end) / 1e3
+    return times
+
+
+def by_name(found: list[Kernel]) -> dict[str, float]:
+    """Milliseconds of each kernel, the chain's first, those of 0.002 and more."""
+    times: dict[str, float] = {}
     for kernel in found:
-        times[kernel.name] += (kernel.end - kernel.begin) / 1e3
-        counts[kernel.name] += 1
-    chain_first = sorted(times, key=lambda name: (not name.startswith(CHAIN), -times[name]))
-    for name in chain_first:
-        if times[name] >= 0.002:
-            print(f"  {times[name]:8.3f} ms {counts[name]:6d}  {name[:110]}")
+        times[kernel.name] = times.get(kernel.name, 0) + (kernel.end - kernel.begin) / 1e3
+    ordered = sorted(times, key=lambda name: (not name.startswith(CHAIN), -times[name]))
+    return {name: times[name] for name in ordered if times[name] >= 0.002}
 
 
-def breakdown(sizes: Sizes, picks: str, with_forward: bool) -> None:
-    """Print one shape's tables."""
+def print_table(title: str, found: list[Kernel]) -> None:
+    """Spans, then the names by their time."""
+    whole, *parts = spans(found).items()
+    print(f"{title}: {len(found)} kernels in {whole[1]:.2f} ms")
+    if parts:
+        print("  " + "  ".join(f"{name} {ms:.3f}" for name, ms in parts))
+    counts = Counter(kernel.name for kernel in found)
+    for name, ms in by_name(found).items():
+        print(f"  {ms:8.3f} ms {counts[name]:6d}  {name[:110]}")
+
+
+def figures_of(title: str, found: list[Kernel]) -> list[Figure]:
+    """The table's figures; one profiled call has no spread."""
+    return [
+        Figure(f"{title}: {name}", "ms", ms)
+        for name, ms in [*spans(found).items(), *by_name(found).items()]
+    ]
+
+
+def breakdown(sizes: Sizes, picks: str, with_forward: bool) -> list[Figure]:
+    """Print one shape's tables; their figures."""
     inputs = make_inputs(sizes, picks)
     leaves = [tensor for tensor in inputs.values() if tensor.requires_grad]
 
@@ -83,10 +105,16 @@ def breakdown(sizes: Sizes, picks: str, with_forward: bool) -> None:
     for _ in range(2):
         backward(forward(sizes, inputs))
     readings = forward(sizes, inputs)
-    print_table(f"{sizes.name} {picks} backward", profiled(lambda: backward(readings)))
+    tables = {"backward": profiled(lambda: backward(readings))}
     if with_forward:
         with torch.no_grad():
-            print_table(f"{sizes.name} {picks} forward", profiled(lambda: forward(sizes, inputs)))
+            tables["forward"] = profiled(lambda: forward(sizes, inputs))
+    figures: list[Figure] = []
+    for name, found in tables.items():
+        title = f"{sizes.name} {picks} {name}"
+        print_table(title, found)
+        figures += figures_of(title, found)
+    return figures
 
 
 def main() -> None:
@@ -95,11 +123,15 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="*", default=[s.name for s in SHAPES])
     add_option(parser)
     parser.add_argument("--forward", action="store_true", help="the forward as well")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    figures: list[Figure] = []
     for sizes in SHAPES:
         for picks in options.slots if sizes.name in options.shapes else ():
-            breakdown(sizes, picks, options.forward)
+            figures += breakdown(sizes, picks, options.forward)
             torch.cuda.empty_cache()
+    if options.json:
+        save(options.json, figures)
 
 
 if __name__ == "__main__":

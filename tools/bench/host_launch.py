@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import os
-import platform
 import re
 import statistics
 import struct
@@ -24,8 +22,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from figures import Figure, of_samples, save
 from step_kernels import NAMES, make_plans
 from step_operands import Sizes, make_operands
 
@@ -36,6 +36,19 @@ from sdm_runtime.plan.plan import Plan
 TINY = Sizes("tiny", 1, 16, 4, 64, 256, 200)  # 800 launches: fewer than the driver queues
 COMPARED = ("chain.run", "chain.run, windows")
 IMAGES = Path(sdm_runtime.__file__).parent / "device"
+
+
+class Row(NamedTuple):
+    """One way of launching: microseconds a launch, or of building the whole chain."""
+
+    what: str
+    pdl: bool
+    us: list[float]
+    to_bare: float | None  # times the bare loop's, where that is the question
+
+    @property
+    def title(self) -> str:
+        return f"{self.what} pdl" if self.pdl else self.what
 
 
 def cuda_include() -> str:
@@ -106,7 +119,7 @@ def device_us(call: Callable[[], object]) -> float:
     return start.elapsed_time(stop) * 1000
 
 
-def time_ways(library: ctypes.CDLL, pdl: bool, rounds: int) -> list[dict[str, object]]:
+def time_ways(library: ctypes.CDLL, pdl: bool, rounds: int) -> list[Row]:
     operands = make_operands(TINY)
     plans = make_plans(TINY, operands, pdl)
     chain = StepChain([plans[name] for name in NAMES], TINY.steps)
@@ -146,11 +159,17 @@ def time_ways(library: ctypes.CDLL, pdl: bool, rounds: int) -> list[dict[str, ob
     rows = []
     for name, list_us in times.items():
         each = [us / per[name] for us in list_us]
-        row: dict[str, object] = {"what": name, "pdl": pdl, "us": statistics.median(each)}
-        row["spread_us"] = max(each) - min(each)
-        row["to_bare"] = statistics.median(each) / base if name in COMPARED else None
-        rows.append(row)
+        to_bare = statistics.median(each) / base if name in COMPARED else None
+        rows.append(Row(name, pdl, each, to_bare))
     return rows
+
+
+def figures_of(row: Row) -> list[Figure]:
+    """Its time and, where there is one, its ratio to the bare loop's."""
+    figures = [of_samples(row.title, "us", row.us)]
+    if row.to_bare is not None:
+        figures.append(Figure(f"{row.title}, to the bare loop", "x", row.to_bare))
+    return figures
 
 
 def build(operands: dict[str, torch.Tensor], pdl: bool) -> StepChain:
@@ -163,27 +182,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         library = build_bare_loop(Path(folder))
         for pdl in (False, True):
             rows += time_ways(library, pdl, args.rounds)
     for row in rows:
-        ratio = f"  {row['to_bare']:.3f} x the bare loop" if row["to_bare"] else ""
-        unit = "us" if str(row["what"]).startswith("building") else "us a launch"
-        early = "pdl" if row["pdl"] else "   "
-        print(
-            f"{row['what']:<24} {early} {row['us']:8.3f} +- {row['spread_us']:6.3f} {unit}{ratio}"
-        )
+        ratio = f"  {row.to_bare:.3f} x the bare loop" if row.to_bare else ""
+        unit = "us" if row.what.startswith("building") else "us a launch"
+        early = "pdl" if row.pdl else "   "
+        us, spread = statistics.median(row.us), max(row.us) - min(row.us)
+        print(f"{row.what:<24} {early} {us:8.3f} +- {spread:6.3f} {unit}{ratio}")
     if args.json:
-        machine = {
-            "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "cuda": torch.version.cuda,
-            "python": platform.python_version(),
-            "cpu": platform.processor() or platform.machine(),
-        }
-        args.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+        save(args.json, [figure for row in rows for figure in figures_of(row)])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Memory throughput of the host twins on a large bank, against a plain copy in the same run.
 
-    python tools/bench/host_twins.py [--out twins.json] [--bank-mib 512] [--rounds 7]
+    python tools/bench/host_twins.py [--json OUT.json] [--bank-mib 512] [--rounds 7]
                                      [--huge-pages] [--only TEXT] [--cpu-time]
 
 Slots are random and distinct, so that every row comes from memory. A kernel's bytes are what it
@@ -14,8 +14,6 @@ thread's processor time: for a machine that is busy with other work.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from figures import Figure, of_samples, save
 
 from sdm_runtime import kernels
 from sdm_runtime.machine.host_memory import advise_huge_pages
@@ -177,40 +176,25 @@ def measure(
     return copy
 
 
-def result(case: Case, copy: Case) -> dict:
+def figure_of(case: Case, copy: Case) -> Figure:
+    """The case's time; in its details the rates that it means, GB/s beside the copy's as well."""
     seconds = statistics.median(case.seconds)
     rate = case.nbytes / seconds / 1e9
     copied = copy.nbytes / statistics.median(copy.seconds) / 1e9
-    return {
-        "kernel": case.name,
-        "shape": case.shape,
-        "median_us": seconds * 1e6,
-        "min_us": min(case.seconds) * 1e6,
-        "max_us": max(case.seconds) * 1e6,
-        "gb_per_s": rate,
-        "of_copy": rate / copied,
-        "gflop_per_s": case.flops / seconds / 1e9,
-    }
-
-
-def machine() -> dict:
-    names = [line.split(":")[1].strip() for line in cpu_lines() if line.startswith("model name")]
-    return {
-        "cpu": names[0] if names else platform.processor(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def cpu_lines() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
+    return of_samples(
+        f"{case.name}, {case.shape}",
+        "us",
+        [1e6 * each for each in case.seconds],
+        least_us=min(case.seconds) * 1e6,
+        gb_per_s=rate,
+        of_copy=rate / copied,
+        gflop_per_s=case.flops / seconds / 1e9,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--json", type=Path, help="write the figures as JSON")
     parser.add_argument("--bank-mib", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--huge-pages", action="store_true", help="bank rows on 2 MiB pages")
@@ -221,7 +205,7 @@ def main() -> None:
     if options.cpu_time:
         torch.set_num_threads(1)
     torch.manual_seed(0)
-    results = []
+    figures: list[Figure] = []
     print("kernel    median us    least    GB/s  of copy  GFLOP/s  shape")
     for shape in SHAPES:
         for types in ROW_TYPES:
@@ -231,25 +215,16 @@ def main() -> None:
             steps, bank, made = cases(shape, types, options.bank_mib, options.huge_pages)
             copy = measure(steps, bank, made, options.rounds, clock)
             for case in [copy, *made]:
-                row = result(case, copy)
-                results.append(row)
+                figures.append(figure_of(case, copy))
+                said = figures[-1].details
                 print(
-                    f"{row['kernel']:8} {row['median_us']:10.1f} {row['min_us']:8.1f} "
-                    f"{row['gb_per_s']:7.2f} "
-                    f"{row['of_copy']:8.2f} {row['gflop_per_s']:8.1f}  {row['shape']}",
+                    f"{case.name:8} {figures[-1].figure:10.1f} {said['least_us']:8.1f} "
+                    f"{said['gb_per_s']:7.2f} "
+                    f"{said['of_copy']:8.2f} {said['gflop_per_s']:8.1f}  {case.shape}",
                     flush=True,
                 )
-    if options.out:
-        options.out.write_text(
-            json.dumps(
-                {
-                    "machine": machine(),
-                    "options": vars(options) | {"out": None},
-                    "results": results,
-                },
-                indent=1,
-            )
-        )
+    if options.json:
+        save(options.json, figures, cpu=True)
 
 
 if __name__ == "__main__":

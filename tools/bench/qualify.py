@@ -11,13 +11,14 @@ slower than torch.baddbmm that is. Then the cost of asking for a verdict that is
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
+from typing import NamedTuple
 
 import torch
+from figures import Figure, of_samples, save
 from step_kernels import time_in_turn
 
 from sdm_runtime import BlasGemmStep, StepChain, kernels, qualify
@@ -39,6 +40,25 @@ TABLE = [
 ALIGNED, OFF = (0, 0, 0), (4, 4, 4)
 ROW_BYTES = 256 << 20  # of all steps: more than the caches hold
 ASKS = 2000
+
+
+class Row(NamedTuple):
+    """One shape: microseconds a step of each way, what is picked, and whether it has the bits."""
+
+    sizes: Sizes
+    us: dict[str, list[float]]
+    picked: str  # one of the ways
+    reason: str
+    differs: tuple[str, ...]
+    probe_us: float
+
+    def median(self, way: str) -> float:
+        return statistics.median(self.us[way])
+
+    @property
+    def over_library(self) -> float:
+        """What is picked, in times of the library."""
+        return self.median(self.picked) / self.median("library")
 
 
 def step_count(sizes: Sizes) -> int:
@@ -63,7 +83,7 @@ def library_replay(sizes: Sizes, steps: int, operands: GemmInputs) -> Callable[[
     return graph.replay
 
 
-def measure(sizes: Sizes, device: torch.device) -> dict[str, float]:
+def measure(sizes: Sizes, device: torch.device) -> dict[str, list[float]]:
     """Microseconds a step of each way."""
     steps = step_count(sizes)
     operands = placed(sizes, ALIGNED, device, steps)
@@ -71,54 +91,55 @@ def measure(sizes: Sizes, device: torch.device) -> dict[str, float]:
         tensor.normal_(0, 0.01)
     common = {"steps": steps, "num_parallel": sizes.streams}
     plans = {
-        "blas_step_us": BlasGemmStep(*operands, **common),
-        "plain_us": kernels.plan_gx_gemm(*operands, **common),
+        "blas_step": BlasGemmStep(*operands, **common),
+        "plain": kernels.plan_gx_gemm(*operands, **common),
     }
     if supports_pdl(device):
-        plans["pdl_us"] = kernels.plan_gx_gemm(*operands, pdl=True, **common)
+        plans["pdl"] = kernels.plan_gx_gemm(*operands, pdl=True, **common)
     graphs = {name: StepChain([plan], steps).graph() for name, plan in plans.items()}
-    replays = {"library_us": library_replay(sizes, steps, operands)}
+    replays = {"library": library_replay(sizes, steps, operands)}
     replays |= {name: graph.replay for name, graph in graphs.items()}
-    return {name: statistics.median(us) for name, us in time_in_turn(replays, steps).items()}
+    return time_in_turn(replays, steps)
 
 
-def row_of(sizes: Sizes, device: torch.device) -> dict[str, object]:
+def row_of(sizes: Sizes, device: torch.device) -> Row:
     """One row of the table."""
     decision = qualify.decide(*placed(sizes, ALIGNED, device), sizes.streams)
     again = qualify.decide(*placed(sizes, ALIGNED, device), sizes.streams)
     times = measure(sizes, device)
-    picked = "blas_step_us"
+    picked = "blas_step"
     if again.matches:
-        picked = "pdl_us" if "pdl_us" in times else "plain_us"
-    return {
-        **sizes._asdict(),
-        "differs_aligned": differing_patterns(sizes, [ALIGNED], device),
-        "differs_offset": differing_patterns(sizes, [OFF], device),
-        **times,
-        "auto": "gx_gemm" if again.matches else "blas",
-        "reason": again.reason,
-        "probe_us": decision.probe_us,
-        "picked_over_library": times[picked] / times["library_us"],
-    }
+        picked = "pdl" if "pdl" in times else "plain"
+    differs = differing_patterns(sizes, [ALIGNED, OFF], device)
+    return Row(sizes, times, picked, again.reason, differs, decision.probe_us)
 
 
-def hit_cost_us(device: torch.device) -> dict[str, float]:
-    """Microseconds of a backward's question, when its answer is cached."""
+def hit_cost_us(device: torch.device) -> list[float]:
+    """Microseconds of a backward's questions whose answer is cached, in order of size."""
     operands = placed(TABLE[1], ALIGNED, device)
     times = []
     for _ in range(ASKS):
         begin = perf_counter_ns()
         qualify.decide_backward(*operands, TABLE[1].streams)
         times.append((perf_counter_ns() - begin) / 1e3)
-    times.sort()
-    return {"median": statistics.median(times), "p99": times[len(times) * 99 // 100]}
+    return sorted(times)
 
 
-def print_row(row: dict[str, object]) -> None:
-    shape = f"{row['streams']:>2}, {row['chunk']:>3}, {row['head_dim']:>4}"
-    bits = "equal" if not (row["differs_aligned"] or row["differs_offset"]) else "DIFFER"
-    times = " ".join(f"{name[:-3]} {row[name]:6.2f}" for name in row if name.endswith("_us"))
-    print(f"{shape} | bits {bits} | {times} | auto {row['auto']} x{row['picked_over_library']:.3f} | {row['reason']}")  # fmt: skip # noqa: E501
+def figures_of(row: Row) -> list[Figure]:
+    """The time of each way and what the pick takes of the library's."""
+    title = ", ".join(str(size) for size in row.sizes)
+    said = {"picked": row.picked, "reason": row.reason, "differs": row.differs}
+    ratio = Figure(f"{title}: picked, to the library", "x", row.over_library, details=said)
+    return [*(of_samples(f"{title}: {way}", "us", us) for way, us in row.us.items()), ratio]
+
+
+def print_row(row: Row) -> None:
+    shape = f"{row.sizes.streams:>2}, {row.sizes.chunk:>3}, {row.sizes.head_dim:>4}"
+    bits = "DIFFER" if row.differs else "equal"
+    times = " ".join(f"{way} {row.median(way):6.2f}" for way in row.us)
+    times += f" probe {row.probe_us:6.2f}"
+    auto = "blas" if row.picked == "blas_step" else "gx_gemm"
+    print(f"{shape} | bits {bits} | {times} | auto {auto} x{row.over_library:.3f} | {row.reason}")
 
 
 def main() -> None:
@@ -126,21 +147,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     device = torch.device("cuda", torch.cuda.current_device())
-    rows = []
+    figures: list[Figure] = []
     for sizes in TABLE:
-        rows.append(row_of(sizes, device))
-        print_row(rows[-1])
+        row = row_of(sizes, device)
+        figures += figures_of(row)
+        print_row(row)
         torch.cuda.empty_cache()
     hit = hit_cost_us(device)
-    print(f"cached verdict: {hit['median']:.1f} us (99%: {hit['p99']:.1f}); {qualify.stats()}")
+    high = hit[len(hit) * 99 // 100]
+    median = statistics.median(hit)
+    print(f"cached verdict: {median:.1f} us (99%: {high:.1f}); {qualify.stats()}")
     if args.json:
-        machine = {
-            "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "cuda": torch.version.cuda,
-        }
-        report = {"machine": machine, "rows": rows, "hit_us": hit, "stats": qualify.stats()}
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+        cached = Figure("cached verdict", "us", median, high - hit[0], {"p99_us": high})
+        save(args.json, [*figures, cached])
 
 
 if __name__ == "__main__":

@@ -13,13 +13,11 @@ is timed beside the library's, in turn. Slots: slot_picks.py.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from figures import Figure, of_samples, save
 from slot_picks import add_option
 from step_operands import SHAPES, Sizes, make_operands
 
@@ -140,8 +138,8 @@ def floor_us(sizes: Sizes, name: str) -> float | None:
     return floors.get(name.split()[0])
 
 
-def time_shape(sizes: Sizes, picks: str) -> list[dict[str, object]]:
-    """Every row of one shape."""
+def time_shape(sizes: Sizes, picks: str) -> list[Figure]:
+    """Every figure of one shape; in its details the floor and the geometry."""
     torch.manual_seed(0)
     operands = make_operands(sizes, picks)
     chains = make_chains(sizes, operands)
@@ -149,23 +147,21 @@ def time_shape(sizes: Sizes, picks: str) -> list[dict[str, object]]:
     replays: dict[str, Callable[[], None]] = {n: g.replay for n, g in graphs.items()}
     library = library_graph(sizes, operands)
     replays["baddbmm"] = library.replay
-    rows = []
+    figures = []
     for name, times in time_in_turn(replays, sizes.steps).items():
-        row: dict[str, object] = {"shape": sizes.name, "slots": picks, "what": name}
-        row["steps"] = sizes.steps
-        row |= {"us": statistics.median(times), "spread_us": max(times) - min(times)}
-        row["floor_us"] = floor_us(sizes, name)
-        if name in chains and len(chains[name].plans) == 1:
-            row["geometry"] = chains[name].plans[0].geometry
-        rows.append(row)
-    return rows
+        plans = chains[name].plans if name in chains else []
+        details = {"floor_us": floor_us(sizes, name)}
+        details |= {"geometry": plans[0].geometry} if len(plans) == 1 else {}
+        title = f"{sizes.name:<9} {picks:<8} {name}"
+        figures.append(of_samples(" ".join(title.split()), "us", times, **details))
+        print_row(title, figures[-1])
+    return figures
 
 
-def print_rows(rows: list[dict[str, object]]) -> None:
-    for row in rows:
-        floor = row["floor_us"]
-        text = f"floor {floor:7.2f}" if isinstance(floor, float) else " " * 13
-        print(f"{row['shape']:<9} {row['slots']:<8} {row['what']:<16} {row['us']:8.2f} +- {row['spread_us']:5.2f} us  {text}")  # fmt: skip # noqa: E501
+def print_row(title: str, figure: Figure) -> None:
+    floor = figure.details["floor_us"]
+    text = f"floor {floor:7.2f}" if isinstance(floor, float) else " " * 13
+    print(f"{title:<35} {figure.figure:8.2f} +- {figure.spread:5.2f} us  {text}")
 
 
 def main() -> None:
@@ -174,21 +170,13 @@ def main() -> None:
     add_option(parser)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    rows: list[dict[str, object]] = []
+    figures: list[Figure] = []
     for sizes in SHAPES:
         for picks in args.slots if sizes.name in args.shapes else ():
-            found = time_shape(sizes, picks)
-            print_rows(found)
-            rows += found
+            figures += time_shape(sizes, picks)
             torch.cuda.empty_cache()
     if args.json:
-        machine = {
-            "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "cuda": torch.version.cuda,
-            "python": platform.python_version(),
-        }
-        args.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+        save(args.json, figures)
 
 
 if __name__ == "__main__":

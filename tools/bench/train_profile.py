@@ -1,6 +1,7 @@
 """Where a training step of `sdm-train` spends its time on the CPU.
 
-    python tools/bench/train_profile.py [--task text|recall] [--steps 10] [--threads N] [--out FILE]
+    python tools/bench/train_profile.py [--task text|recall] [--steps 10] [--threads N]
+                                         [--json OUT.json]
 
 Steps of a run with the task's default settings, under torch's profiler after a warm-up. Every
 event's own time goes to one part: what the innermost range around it says, or else its name. What
@@ -12,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
-import platform
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from figures import Figure, save
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -116,6 +116,13 @@ def inside_step(event: FunctionEvent) -> bool:
     return at is not None
 
 
+def figures_of(task: str, parts: Counter, total: float, outside: float) -> list[Figure]:
+    """A step in all and by part, and the last line's share; one profiled run has no spread."""
+    times = {"step": total, **parts}
+    figures = [Figure(f"{task}: {name}", "us", us) for name, us in times.items()]
+    return [*figures, Figure(f"{task}: outside matmuls, kernels and optimizer", "share", outside)]
+
+
 def make_trainer(config: RunConfig) -> loop.Trainer:
     torch.manual_seed(config.seed)
     if config.task == "text":
@@ -132,7 +139,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--json", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     # No evaluation on the way: it is no part of a step.
@@ -147,10 +154,8 @@ def main() -> None:
             print(f"        {inner / 1e3:8.2f} ms    {name}")
     outside = 1 - sum(parts[part] for part in COUNTED) / total
     print(f"{outside:7.1%} outside the {', the '.join(COUNTED)}")
-    if options.out:
-        content = {"machine": platform.processor(), "threads": options.threads, "total_us": total}
-        content |= {"torch": torch.__version__, "parts_us": dict(parts), "outside": outside}
-        options.out.write_text(json.dumps(content, indent=1))
+    if options.json:
+        save(options.json, figures_of(options.task, parts, total, outside), cpu=True)
 
 
 if __name__ == "__main__":
