@@ -1,4 +1,7 @@
-"""Which tests need a GPU: those in files named ``test_*_gpu.py``, and no others."""
+"""Which tests need a GPU: those in files named ``test_*_gpu.py``, and no others.
+
+The last lines of a run are of suite/what_ran.py.
+"""
 
 import os
 import subprocess
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from what_ran import pytest_sessionstart, pytest_terminal_summary  # noqa: F401
 
 from sdm_runtime import backends
 

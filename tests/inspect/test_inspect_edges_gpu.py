@@ -10,15 +10,14 @@ from test_blas_step_gpu import blas_chain
 from sdm_runtime import StepChain, inspect
 from sdm_runtime.machine.backends import supports_pdl
 
-pytest.importorskip("cuda.bindings.driver", reason="needs cuda-python")
-
 KERNELS = 4
 ORDER = [(step, plan) for step in reversed(range(SMALL.steps)) for plan in range(KERNELS)]
 MIXES = list(product((False, True), repeat=KERNELS))  # whether each kernel is launched early
 
 
 @pytest.fixture(autouse=True)
-def with_programmatic_launch():
+def with_what_it_needs():
+    pytest.importorskip("cuda.bindings.driver", reason="needs cuda-python")
     if not supports_pdl(torch.device("cuda", torch.cuda.current_device())):
         pytest.skip("no programmatic launch here")
 

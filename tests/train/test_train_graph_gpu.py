@@ -15,10 +15,13 @@ from sdm_runtime.train.trainer.loop import Trainer
 from sdm_runtime.train.trainer.model import ByteModel
 from sdm_runtime.train.trainer.step import make_step
 
-pytest.importorskip("cuda.bindings.driver", reason="needs cuda-python")
-
 CONFIG = DEFAULTS["recall"].replaced({"batch_size": 4, "recall.gap": 200})
 STEPS = -(-CONFIG.recall.length // CONFIG.model.chunk_size)
+
+
+@pytest.fixture(autouse=True)
+def with_cuda_python():
+    pytest.importorskip("cuda.bindings.driver", reason="needs cuda-python")
 
 
 def capture_training_step():
