@@ -43,7 +43,7 @@ GENERATORS = [p for p in sorted(ROOT.glob("tools/gen/*.py")) if '"--check"' in p
 
 def outdated(generator: Path) -> str:
     """Return what a generator says against its files; nothing when they are current."""
-    words = [sys.executable, generator, "--check"]
+    words = [sys.executable, str(generator), "--check"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=generator.parents[2])
     return "" if done.returncode == 0 else done.stdout + done.stderr + "outdated"
 

@@ -46,7 +46,17 @@ def test_cmake_builds_it_where_it_is_asked_for(options: list[str], tmp_path: Pat
     if not shutil.which("cmake") or not shutil.which("ninja"):
         pytest.skip("needs cmake and ninja")
     pybind11 = pytest.importorskip("pybind11")
-    words = ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", "-DSDM_CUDA=OFF", *options]
+    words = [
+        "cmake",
+        "-S",
+        str(ROOT),
+        "-B",
+        str(tmp_path),
+        "-G",
+        "Ninja",
+        "-DSDM_CUDA=OFF",
+        *options,
+    ]
     words += [f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11.get_cmake_dir()}"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

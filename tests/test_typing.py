@@ -176,3 +176,35 @@ def test_the_types_are_those_of_the_names(package: str) -> None:
     assert typed.keys() == set(module.__all__)
     for name, home in typed.items():
         assert getattr(module, name) is getattr(importlib.import_module(home), name), name
+
+
+PLANTED = {  # each with one fault, which its place makes one
+    "sdm_runtime/planted.py": "def untyped(x):\n    return x\n",
+    "tests/ops/test_planted.py": "import planted_case\n\ndef test_a():\n    planted_case.add(1)\n",
+    "tests/ops/planted_case.py": "def add(x: str) -> str:\n    return x\n",
+    "tools/bench/planted.py": "def untyped(x):\n    return 1 + ''\n",
+}
+
+
+@pytest.mark.slow
+def test_the_package_the_tests_and_the_tools_are_checked(tmp_path: Path) -> None:
+    for name, text in PLANTED.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    words = [sys.executable, "-m", "mypy", "--no-pretty", "--no-error-summary"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    found = re.findall(r"^(\S+):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.M)
+    assert sorted(found) == [
+        ("sdm_runtime/planted.py", "1", "no-untyped-def"),
+        ("tests/ops/test_planted.py", "4", "arg-type"),
+        ("tools/bench/planted.py", "2", "operator"),
+    ], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_commit_of_any_of_them_runs_mypy(name: str) -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    (pattern,) = re.findall(r"id: mypy\n(?:.*\n)*?\s+files: (.*)\n", hooks)
+    assert re.match(pattern, name)
+    assert not re.match(pattern, "csrc/planted.py")

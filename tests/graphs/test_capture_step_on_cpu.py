@@ -4,6 +4,7 @@ import contextlib
 import gc
 import weakref
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from sdm_runtime.graphs.values import CapturedInputs
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_device_it_is_refused():
-    calls = []
+    calls: list[torch.Tensor] = []
     with pytest.raises(ValueError, match="expected a CUDA device, got none here: call the step"):
         capture_step(calls.append, torch.ones(2))
     assert calls == []
@@ -61,7 +62,7 @@ def test_other_threads_may_use_the_device_during_a_capture(monkeypatch, broken):
 
     monkeypatch.setattr(torch.cuda, "graph", graph)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
-    captured = CapturedStep.__new__(CapturedStep)
+    captured: Any = CapturedStep.__new__(CapturedStep)
     captured._fn, captured._graph = step, None
     captured._inputs = CapturedInputs("[capture_step]", ())
     stream = SimpleNamespace(device="cpu")
@@ -95,9 +96,9 @@ class FakeEvent:
 
 
 def test_calls_on_two_streams_wait_for_each_other(monkeypatch):
-    log = []
+    log: list[Any] = []
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    captured = CapturedStep.__new__(CapturedStep)
+    captured: Any = CapturedStep.__new__(CapturedStep)
     captured._inputs = CapturedInputs("[capture_step]", (torch.zeros(2),))
     captured._outputs, captured._device, captured._done = (torch.ones(1),), None, FakeEvent()
     captured._graph = SimpleNamespace(replay=lambda: log.append("replay"))
@@ -110,7 +111,7 @@ def test_calls_on_two_streams_wait_for_each_other(monkeypatch):
 
 
 def test_a_step_that_raises_while_it_warms_up_is_waited_for(monkeypatch):
-    log = []
+    log: list[Any] = []
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: FakeStream(log, "current"))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
 
@@ -118,7 +119,7 @@ def test_a_step_that_raises_while_it_warms_up_is_waited_for(monkeypatch):
         log.append("step")
         raise RuntimeError("out of luck")
 
-    captured = CapturedStep.__new__(CapturedStep)
+    captured: Any = CapturedStep.__new__(CapturedStep)
     captured._inputs, captured._device = CapturedInputs("[capture_step]", ()), None
     captured._fn = step
     with pytest.raises(RuntimeError, match="out of luck"):

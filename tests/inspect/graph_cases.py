@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 from sdm_runtime.inspect.captured.model import CapturedGraph, GraphEdge, GraphNode
 from sdm_runtime.inspect.reading.model import ChainModel, PlanModel
@@ -111,7 +113,7 @@ class StandInDriver:
     CUgraph = CUstream = int
     CUgraphDependencyType = DependencyType
 
-    def __init__(self, graph: CapturedGraph, as_functions: set[str] = frozenset(), failing=""):
+    def __init__(self, graph: CapturedGraph, as_functions: Set[str] = frozenset(), failing=""):
         self._graph = graph
         self._functions = as_functions
         self._failing = failing
@@ -140,8 +142,8 @@ class StandInDriver:
             self._keep += [value, pointers]
             array = ctypes.addressof(pointers)
         codes = (0, node) if is_function else (node, 0)
-        shape = (*found.grid, *found.block, found.shared_bytes)
-        return self._status("cuGraphKernelNodeGetParams"), NodeParams(*codes, *shape, array)
+        shape: tuple[Any, ...] = (*codes, *found.grid, *found.block, found.shared_bytes, array)
+        return self._status("cuGraphKernelNodeGetParams"), NodeParams(*shape)
 
     def _name(self, code):
         return 0, self._graph.nodes[code - 100].name.encode()

@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import inspect_cases as cases
 import pytest
@@ -34,7 +35,7 @@ def run_python(section, names):
 @pytest.fixture
 def session():
     """What a reader has after the page's first blocks."""
-    names = {}
+    names: dict[str, Any] = {}
     try:
         run_python("Where the files come from", names)
     finally:

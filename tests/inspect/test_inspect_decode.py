@@ -18,7 +18,7 @@ from sdm_runtime.inspect import FileError, decode, load
 from sdm_runtime.inspect.commands.cli import show_command
 from sdm_runtime.inspect.reading.spans import file_spans
 from sdm_runtime.inspect.reading.words import DTYPE_BYTES, type_text
-from sdm_runtime.tensor.refs import DTYPE_CODES
+from sdm_runtime.tensor.dtypes import DTYPE_CODES
 
 
 def test_a_model_says_what_the_plan_object_says(tmp_path):

@@ -3,6 +3,9 @@
 import json
 import os
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import inspect_cases as cases
 import pytest
@@ -17,7 +20,11 @@ COMMANDS = {
     "images": ["verify", "chain", "--device-images"],
     "trace": ["report", "chain", "-o", "page.html", "--trace"],
 }
-LOADERS = {"bindings": load_bindings, "images": load_facts, "trace": load_trace}
+LOADERS: dict[str, Callable[[Path], Any]] = {
+    "bindings": load_bindings,
+    "images": load_facts,
+    "trace": load_trace,
+}
 
 
 def good(kind) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case, read_case, write_case
 
@@ -21,30 +23,33 @@ def chain_tensors(shape: Shape) -> tuple[dict[str, torch.Tensor], dict[str, int]
     return tensors, sizes | pa2_sizes | gds_sizes
 
 
+def named(tensors: dict[str, torch.Tensor], *names: str) -> dict[str, Any]:
+    """Operands as keyword arguments."""
+    return {name: tensors[name] for name in names}
+
+
 def make_chain(
     tensors: dict[str, torch.Tensor], sizes: dict[str, int], shape: Shape, pdl: bool
 ) -> StepChain:
     """A chain of every step, bound to ``tensors``."""
     t = tensors
-    common = {"steps": shape.steps, "num_parallel": shape.streams, "pdl": pdl}
-    chunk = {"chunk_size": shape.chunk}
+    common: dict[str, Any] = {"steps": shape.steps, "num_parallel": shape.streams, "pdl": pdl}
+    chunk: dict[str, Any] = {"chunk_size": shape.chunk}
     by_chunk = (shape.chunks, shape.chunk, shape.hd)
-    rows = [t[name] for name in ("grad", "bank", "snap", "d_u", "beta", "kpay", "rec")]
-    optional = {k: t[k] for k in ("bpre", "scales") if k in t}
+    rows = named(t, "grad", "bank", "snap", "d_u", "beta", "kpay", "rec", "out_eff", "out_g")
+    optional: dict[str, Any] = {k: t[k] for k in ("bpre", "scales") if k in t}
     optional |= {k: sizes[k] for k in ("snap_step_rows",) if k in sizes}
     plans = [
         kernels.plan_gx_gwr(
-            *(t[name] for name in ("grad", "delta", "pd", "slots", "d_dv", "dpd")),
+            **named(t, "grad", "delta", "pd", "slots", "d_dv", "dpd"),
             num_tokens=shape.tokens,
             **chunk,
             **common,
         ),
         kernels.plan_gx_gemm(t["d_u"].view(by_chunk), t["x"], t["d_dv"].view(by_chunk), **common),
-        kernels.plan_gx_pa2(
-            *rows, t["out_eff"], t["out_g"], num_writes=shape.writes, **optional, **chunk, **common
-        ),
+        kernels.plan_gx_pa2(**rows, num_writes=shape.writes, **optional, **chunk, **common),
         kernels.plan_gx_gds(
-            *(t[name] for name in ("grad", "bank", "gy", "qrec", "dq")),
+            **named(t, "grad", "bank", "gy", "qrec", "dq"),
             num_reads=shape.reads,
             **chunk,
             **common,
@@ -67,12 +72,12 @@ def make_forward_chain(
 ) -> StepChain:
     """fx_read -> gx_gemm -> fx_write over every step, ascending."""
     t = tensors
-    common = {"steps": shape.steps, "num_parallel": shape.streams, "pdl": pdl}
-    chunk = {"chunk_size": shape.chunk, "num_writes": shape.writes}
-    answers = [t[name] for name in ("bank", "v", "row_weights", "residual", "reading")]
-    kept = {name: t[name] for name in ("snap", "bpre") if name in t}
+    common: dict[str, Any] = {"steps": shape.steps, "num_parallel": shape.streams, "pdl": pdl}
+    chunk: dict[str, Any] = {"chunk_size": shape.chunk, "num_writes": shape.writes}
+    answers = named(t, "bank", "v", "row_weights", "residual", "reading")
+    kept: dict[str, Any] = {name: t[name] for name in ("snap", "bpre") if name in t}
     plans = [
-        kernels.plan_fx_read(*answers, num_tokens=sizes["num_tokens"], **chunk, **common),
+        kernels.plan_fx_read(**answers, num_tokens=sizes["num_tokens"], **chunk, **common),
         kernels.plan_gx_gemm(t["delta"], t["x"], t["residual"], **common),
         kernels.plan_fx_write(t["bank"], t["delta"], t["updates"], **kept, **chunk, **common),
     ]

@@ -117,7 +117,7 @@ def gradient_inputs(case: ChunkCase) -> Tensors:
     """What the chain and the products before chunk_gradients leave."""
     gen = torch.Generator().manual_seed(case.seed + 1)
     n, rows = case.chunks, case.chunks * case.C
-    shapes = {"d_m": (n, case.C, case.C), "d_qk": (n, case.C, case.C)}
+    shapes: dict[str, tuple[int, ...]] = {"d_m": (n, case.C, case.C), "d_qk": (n, case.C, case.C)}
     shapes |= dict.fromkeys(("dpd", "dkeff", "d_total"), (rows, case.W))
     shapes["dqeff"] = (rows, case.R)
     return {name: torch.randn(*shape, generator=gen) for name, shape in shapes.items()}

@@ -10,18 +10,15 @@ import functools
 import hashlib
 import struct
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from gen import device_instances as generator
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent / "emulation"
-sys.path.insert(0, str(ROOT / "tools/gen"))
-
-import device_instances as generator  # noqa: E402
 
 POINTER, INT64 = 1, 8  # plancap::FieldType; every other field is an int32
 FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fopenmp", "-ffp-contract=off", "-DSDM_NO_MULTIVERSION"]
@@ -105,7 +102,7 @@ class Emulation:
         self._layouts = {k: self._layout(k) for k in {i.kernel for i in generator.instances()}}
 
     def _layout(self, kernel: str) -> tuple[int, dict[str, tuple[int, int]]]:
-        fields = {}
+        fields: dict[str, tuple[int, int]] = {}
         name = ctypes.c_char_p()
         kind, offset, size = ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_uint32()
         out = [ctypes.byref(v) for v in (name, kind, offset, size)]

@@ -225,7 +225,8 @@ def test_places_mark_the_events_that_look_for_partners(name: str) -> None:
                 (token, kind, index, slot) for token, index, slot in zip(*columns, strict=True)
             ]
         wanted = torch.zeros(case.events, dtype=torch.bool)
-        runs, first_writer = set(), {}
+        runs: set[tuple[int, int, int]] = set()
+        first_writer: dict[int, int] = {}
         for token, kind, index, slot in sorted(entries):
             place = token * (case.W + case.R) + kind * case.W + index
             written = first_writer.get(slot, case.C) < token + kind
@@ -390,8 +391,8 @@ def test_a_nan_gate_stays_with_its_slot() -> None:
 def test_wrong_arguments_of_chunk_prepare(change: dict, error: type, message: str) -> None:
     case = ChunkCase()
     geometry, segment = sizes(case)
-    inputs, order = chunk_inputs(case), chunk_order(case, chunk_inputs(case))
-    order = EventOrder(**{k: change.get(k, lambda x: x)(x) for k, x in order.items()})
+    inputs, found = chunk_inputs(case), chunk_order(case, chunk_inputs(case))
+    order = EventOrder(**{k: change.get(k, lambda x: x)(x) for k, x in found.items()})
     geometry = geometry._replace(bank_rows=change.get("rows", geometry.bank_rows))
     chain = chain_outputs(case)
     chain["beta"] = change.get("beta", lambda x: x)(chain["beta"])

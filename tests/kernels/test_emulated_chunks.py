@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -212,7 +213,9 @@ def test_token_gradients(hd: int, values: torch.dtype) -> None:
     case = ChunkCase(P=2, T=37, first_step=1, values=values)
     gen = torch.Generator().manual_seed(hd)
     rows = case.chunks * case.C
-    given = {name: torch.randn(rows, hd, generator=gen) for name in ("d_u", "innovation")}
+    given: dict[str, Any] = {
+        name: torch.randn(rows, hd, generator=gen) for name in ("d_u", "innovation")
+    }
     given |= {"beta_rows": torch.randn(rows, generator=gen), "hd": hd, "wide": int(hd % 4 == 0)}
     given |= {f"{name}_type": ROW_CODES[values] for name in ("dv", "dbeta")}
     sizes = _call_sizes(case)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -73,9 +74,9 @@ BAD = [
 ]
 
 
-def quantize(operands: dict[str, torch.Tensor | str]) -> None:
-    given = [v if isinstance(v, str) else tensor_ref(k, v) for k, v in operands.items()]
-    _core.quantize_rows(*given)
+def quantize(operands: dict[str, Any]) -> None:
+    refs = [tensor_ref(name, operands[name]) for name in ("rows", "codes", "scales")]
+    _core.quantize_rows(refs[0], refs[1], refs[2], operands["format"])
 
 
 @pytest.mark.parametrize(("argument", "wrong", "error", "message"), BAD)

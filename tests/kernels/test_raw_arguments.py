@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ class Wrapper(torch.Tensor):
         return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype)
 
     @classmethod
-    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):  # type: ignore[override]
         raise NotImplementedError(f"{function}")
 
 
@@ -91,6 +92,6 @@ def test_pdl_is_a_bool(name):
 
 
 def test_an_empty_factor_is_no_absent_factor():
-    sizes = {"num_tokens": 7, "num_parallel": 2, "chunk_size": 4}
+    sizes: dict[str, Any] = {"num_tokens": 7, "num_parallel": 2, "chunk_size": 4}
     with pytest.raises(ValueError, match="factor: expected float32 with 48 elements"):
         kernels.plane_reduce(torch.ones(2, 48), torch.ones(48), factor=torch.empty(0), **sizes)

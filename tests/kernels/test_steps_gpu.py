@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ PA2_CASES = [(hd, t) for t in ROW_TYPES for hd in WIDTHS if t[1] != INT4 or hd %
 def test_pa2(types: tuple[str, str, str], hd: int) -> None:
     for seed, hot in enumerate([False, True]):
         for per_entry in (False, True):
-            sizes = {"hd": hd, "types": types, "per_entry": per_entry, "seed": seed}
+            sizes: dict[str, Any] = {"hd": hd, "types": types, "per_entry": per_entry, "seed": seed}
             assert_same_bits("gx_pa2", Shape(chunk=17, hot=hot, **sizes))
             assert_same_bits("gx_pa2", Shape(special=True, **sizes), ti=0)
 
@@ -66,7 +67,12 @@ def test_pa2(types: tuple[str, str, str], hd: int) -> None:
 @pytest.mark.parametrize("kernel", ["fx_read", "fx_write"])
 def test_forward_widths(kernel: str, bank: str, hd: int) -> None:
     for seed in range(2):
-        rows = {"hd": hd, "types": (bank, bank, bank), "no_snapshot": seed == 1, "seed": seed}
+        rows: dict[str, Any] = {
+            "hd": hd,
+            "types": (bank, bank, bank),
+            "no_snapshot": seed == 1,
+            "seed": seed,
+        }
         assert_same_bits(kernel, Shape(chunk=17, hot=seed == 1, **rows))
         assert_same_bits(kernel, Shape(special=True, **rows), ti=0)
 
@@ -148,14 +154,17 @@ def test_addresses_that_allow_no_wide_access(kernel: str, shift: int) -> None:
 @pytest.mark.parametrize("width", [1, 3, 4])
 def test_plane_reduce(planes: int, width: int) -> None:
     generator = torch.Generator().manual_seed(planes)
-    tokens = {"num_tokens": 37, "num_parallel": 2, "chunk_size": 16}
+    tokens: dict[str, Any] = {"num_tokens": 37, "num_parallel": 2, "chunk_size": 16}
     count = 2 * 48 * width
     data = torch.randn(planes, count, generator=generator) * 1e-38
     factor = torch.randn(count // width, generator=generator) * 1e38
-    for options in ({}, {"factor": factor, "group": width, "negate": planes == 2}):
+    with_factor: dict[str, Any] = {"factor": factor, "group": width, "negate": planes == 2}
+    for options in ({}, with_factor):
         expected, got = torch.full((count,), -7.0), torch.full((count,), -7.0, device="cuda")
         kernels.plane_reduce(data, expected, **options, **tokens)
-        moved = {k: v.cuda() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+        moved: dict[str, Any] = {
+            k: v.cuda() if isinstance(v, torch.Tensor) else v for k, v in options.items()
+        }
         kernels.plane_reduce(data.cuda(), got, **moved, **tokens)
         assert differing({"out": got.cpu()}, {"out": expected}) == []
 

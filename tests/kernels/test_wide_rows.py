@@ -24,8 +24,8 @@ def spot_dots(a: torch.Tensor, b: torch.Tensor) -> dict[int, torch.Tensor]:
     dots = {}
     for s in SOME_SLICES:
         columns = spans[s]
-        pair = [{c: row[c] for c in columns} for row in (x, y)]
-        dots[s] = torch.tensor(row_dot(*pair, columns))
+        left, right = ({c: row[c] for c in columns} for row in (x, y))
+        dots[s] = torch.tensor(row_dot(left, right, columns))
     return dots
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from sdm_runtime.layer import SparseDeltaMemory, SparseDeltaMemoryArgs
 
-BASE = {"num_writes": 4, "num_reads": 5, "slots_per_head": 36, "chunk_size": 16}
+BASE: dict[str, Any] = {"num_writes": 4, "num_reads": 5, "slots_per_head": 36, "chunk_size": 16}
 # Every option at least once, in company and alone.
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "heads": {"num_heads": 3},
     "gated, normalized": {"output_gate": True, "normalize_readings": True, "num_heads": 2},
@@ -38,7 +41,7 @@ OPTIONS = {
 }
 
 
-def make_layer(dim: int = 12, seed: int = 0, **options: object) -> SparseDeltaMemory:
+def make_layer(dim: int = 12, seed: int = 0, **options: Any) -> SparseDeltaMemory:
     """A layer whose learned values are all away from their special initial ones."""
     torch.manual_seed(seed)
     layer = SparseDeltaMemory(SparseDeltaMemoryArgs(dim, **{**BASE, **options}))
@@ -59,7 +62,9 @@ def error(given: Tensor, expected: Tensor) -> float:
     return float((given - expected).norm() / expected.norm().clamp(min=1e-12))
 
 
-def gradients(layer: SparseDeltaMemory, x: Tensor, run: object = None) -> dict[str, Tensor]:
+def gradients(
+    layer: SparseDeltaMemory, x: Tensor, run: Callable[[Tensor], Tensor] | None = None
+) -> dict[str, Tensor]:
     """Gradients of a fixed weighted sum of the output, by parameter name and "x"."""
     leaf = x.detach().clone().requires_grad_()
     layer.zero_grad()

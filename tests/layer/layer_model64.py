@@ -129,11 +129,11 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 def _norm(layer: SparseDeltaMemory, params: Params, name: str, scores: Tensor) -> Tensor:
     """The batch norm in the dtype of the scores, leaving the running statistics alone."""
     module = getattr(layer, name)
-    affine = (params[f"{name}.{p}"].to(scores.dtype) for p in ("weight", "bias"))
-    statistics = [module.running_mean.to(scores.dtype), module.running_var.to(scores.dtype)]
+    weight, bias = (params[f"{name}.{p}"].to(scores.dtype) for p in ("weight", "bias"))
+    mean, var = module.running_mean.to(scores.dtype), module.running_var.to(scores.dtype)
     if module.training:
-        statistics = [None, None]
-    flat = scores.flatten(0, 1)
-    return F.batch_norm(flat, *statistics, *affine, module.training, 0.0, module.eps).view_as(
-        scores
+        mean = var = None
+    normed = F.batch_norm(
+        scores.flatten(0, 1), mean, var, weight, bias, module.training, 0.0, module.eps
     )
+    return normed.view_as(scores)

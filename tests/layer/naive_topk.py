@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ def naive_topk(row: np.ndarray, dims: Sequence[int], k: int) -> tuple[list[int],
     """Slots ascending and their float32 scores, for one row of float32 factor scores."""
     factors = np.split(row, np.cumsum(dims)[:-1])
     ranks = [_ranks(factor) for factor in factors]
-    keys = []
+    keys: list[tuple[Any, ...]] = []
     for slot, columns in enumerate(itertools.product(*(range(n) for n in dims))):
         total = _sum(factors, columns)
         rank = [r[c] for r, c in zip(ranks, columns, strict=True)]
@@ -21,7 +22,7 @@ def naive_topk(row: np.ndarray, dims: Sequence[int], k: int) -> tuple[list[int],
     return [key[-2] for key in best], np.array([key[-1] for key in best], np.float32)
 
 
-def _order(value: np.float32) -> tuple[float, bool]:
+def _order(value: np.floating[Any] | np.ndarray) -> tuple[float, bool]:
     """NaN as -inf, -0 below +0."""
     value = np.float32(-np.inf) if np.isnan(value) else value
     return float(value), not np.signbit(value)

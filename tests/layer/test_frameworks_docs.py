@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs/frameworks.md").read_text()
 def test_the_page_runs() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
     assert len(blocks) == PAGE.count("```python") == 4
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "docs/frameworks.md", "exec"), names)
     layer = names["layer"]
@@ -24,7 +25,7 @@ def test_the_page_runs() -> None:
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.fill_(3.0)
-    kept = layer.A_log
+    kept: Any = layer.A_log
     kept._is_hf_initialized = True
     names["_init_weights"](nn.Module(), layer)
     assert (kept == 3).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -61,7 +62,13 @@ BAD_TYPES = [
     ("grad_bank_fp32", 1, "bool"),
     ("cuda_graph", 1, "bool"),
 ]
-GOOD = {"dim": 8, "num_heads": 4, "slots_per_head": 16, "num_writes": 4, "num_reads": 4}
+GOOD: dict[str, Any] = {
+    "dim": 8,
+    "num_heads": 4,
+    "slots_per_head": 16,
+    "num_writes": 4,
+    "num_reads": 4,
+}
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), BAD_VALUES)
@@ -121,7 +128,11 @@ def test_derived_sizes() -> None:
     args = SparseDeltaMemoryArgs(24, num_heads=3)
     assert (args.head_dim, args.factor_dims, args.tokens_per_chunk) == (8, (100, 100), 64)
     args = SparseDeltaMemoryArgs(
-        24, slots_per_head=30, num_writes=3, num_reads=3, product_key_factor_dims=[2, 15]
+        24,
+        slots_per_head=30,
+        num_writes=3,
+        num_reads=3,
+        product_key_factor_dims=[2, 15],  # type: ignore[arg-type]
     )
     assert args.factor_dims == (2, 15)
     assert hash(args) == hash(dataclasses.replace(args))

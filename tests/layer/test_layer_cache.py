@@ -153,6 +153,6 @@ def test_bad_caches() -> None:
     layer = make_layer(num_heads=2)
     x = make_input(layer)
     with pytest.raises(TypeError, match=r"\[SparseDeltaMemory\] cache: expected MemoryCache or No"):
-        layer(x, torch.zeros(144, 6))
+        layer(x, torch.zeros(144, 6))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"cache: expected a bank \[144, 6\] on cpu, got \[72, 6"):
         layer(x, MemoryCache(torch.zeros(72, 6), 3))

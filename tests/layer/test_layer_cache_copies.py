@@ -34,7 +34,7 @@ def sent(cache: MemoryCache) -> MemoryCache:
         torch.multiprocessing.set_sharing_strategy(usual)
 
 
-COPIES = {
+COPIES: dict[str, Callable[[MemoryCache], MemoryCache]] = {
     "clone": MemoryCache.clone,
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,

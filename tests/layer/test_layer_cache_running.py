@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from layer_cases import make_input, make_layer
 from sdm_runtime import MemoryCache, SparseDeltaMemory
 
 RUNS = r"^\[MemoryCache\] bank: not here to use, the call that has it still runs"
-READS = {
+READS: dict[str, Callable[[MemoryCache], Any]] = {
     "bank": lambda cache: cache.bank,
     "clone": MemoryCache.clone,
     "copy": copy.copy,

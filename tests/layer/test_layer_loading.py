@@ -11,6 +11,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -87,10 +88,11 @@ def guard() -> Iterator[None]:
 def load(kind: type[Model], state: State, **options: object) -> tuple[Model, list[str]]:
     """The model and the names that the state lacks."""
     with torch.device("meta"):
-        model = kind(**options)
+        model: Any = kind(**options)
     copies = {name: tensor.clone() for name, tensor in state.items()}
     model.load_state_dict(copies, strict=False, assign=True)
     missing = [name for name in model.state_dict() if name not in state]
+    tensor: Any
     for name, tensor in tensors(model).items():
         if name in state:
             tensor._loaded = True
@@ -228,8 +230,8 @@ class Strange(nn.Module):
         (None, ValueError, r"names: .*got Wo\.weight of a Strange"),
     ],
 )
-def test_what_cannot_be_initialized_is_refused(names: object, kind: type, message: str) -> None:
-    layer = make_layer()
+def test_what_cannot_be_initialized_is_refused(names: Any, kind: type, message: str) -> None:
+    layer: Any = make_layer()
     layer.Wo = Strange(layer.Wo)
     before = {n: t.clone() for n, t in layer.state_dict().items()}
     with pytest.raises(kind, match=rf"^\[SparseDeltaMemory\] {message}"):
@@ -240,11 +242,12 @@ def test_what_cannot_be_initialized_is_refused(names: object, kind: type, messag
 
 
 def test_a_module_in_a_sequence_is_found() -> None:
-    layer = make_layer()
-    layer.Wo = nn.Sequential(nn.Linear(12, 12), nn.GELU(), nn.Linear(12, 12))
-    kept = layer.Wo[0].weight.clone()
+    layer: Any = make_layer()
+    first, last = nn.Linear(12, 12), nn.Linear(12, 12)
+    layer.Wo = nn.Sequential(first, nn.GELU(), last)
+    kept = first.weight.clone()
     with torch.no_grad():
-        layer.Wo[2].weight.fill_(GARBAGE)
+        last.weight.fill_(GARBAGE)
     layer.reset_parameters(["Wo.2.weight"])
-    assert initial("Wo.weight", layer.Wo[2].weight.detach())
-    assert torch.equal(layer.Wo[0].weight, kept)
+    assert initial("Wo.weight", last.weight.detach())
+    assert torch.equal(first.weight, kept)

@@ -6,6 +6,8 @@ import copy
 import itertools
 import math
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +24,9 @@ def published_shapes(args: SparseDeltaMemoryArgs) -> dict[str, tuple[int, ...]]:
     linear = {"Wq_read": scores, "Wk_write": scores, "Wv_write": dim, "Wo": dim}
     linear |= {"a_proj": heads, "b_proj": heads}
     linear |= {"Wog": dim} if args.output_gate else {}
-    shapes = {f"{name}.weight": (rows, dim) for name, rows in linear.items()}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{name}.weight": (rows, dim) for name, rows in linear.items()
+    }
     shapes |= {f"{name}.bias": (rows,) for name, rows in linear.items()}
     shapes |= {"A_log": (heads,), "dt_bias": (heads,)}
     if args.backprop_on_memory:
@@ -45,7 +49,7 @@ SETS = [
 
 
 @pytest.mark.parametrize("options", SETS)
-def test_a_published_state_dict_loads(options: dict[str, object]) -> None:
+def test_a_published_state_dict_loads(options: dict[str, Any]) -> None:
     layer = make_layer(**options)
     state = {}
     for name, shape in published_shapes(layer.args).items():
@@ -80,7 +84,9 @@ def test_rates_are_clamped() -> None:
 
 
 @pytest.mark.parametrize("remake", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_copies_are_equal_and_apart(remake: object) -> None:
+def test_copies_are_equal_and_apart(
+    remake: Callable[[SparseDeltaMemory], SparseDeltaMemory],
+) -> None:
     layer = make_layer(**OPTIONS["everything"])
     x = make_input(layer)
     twin = remake(layer)

@@ -109,7 +109,9 @@ def test_parameters_on_meta_are_not_enough() -> None:
         layer(x)
 
 
-def wrap(layer: SparseDeltaMemory, names: tuple[str, ...], kind: object) -> SparseDeltaMemory:
+def wrap(
+    layer: SparseDeltaMemory, names: tuple[str, ...], kind: Callable[[nn.Linear], nn.Module]
+) -> SparseDeltaMemory:
     wrapped = copy.deepcopy(layer)
     for name in names:
         setattr(wrapped, name, kind(getattr(wrapped, name)))

@@ -7,6 +7,8 @@ import io
 import itertools
 import pickle
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -101,7 +103,8 @@ def test_options(name: str) -> None:
 
 def test_a_mark_on_a_parameter_says_nothing() -> None:
     linear = nn.Linear(3, 3)
-    linear.weight._no_weight_decay = True
+    weight: Any = linear.weight
+    weight._no_weight_decay = True
     assert exempt(linear) == {"bias"}
 
 
@@ -130,7 +133,7 @@ class Layernorm(LlamaRMSNorm): ...
 class GatedNormalization(LlamaRMSNorm): ...
 
 
-class NormalizedScale(LlamaRMSNorm.__base__):
+class NormalizedScale(nn.Module):
     """No norm: a factor for something that was normalized."""
 
     def __init__(self) -> None:
@@ -164,7 +167,7 @@ class Lowercase(nn.Module):
         self.enormous = nn.Parameter(torch.ones(4))
 
 
-MODULES = {
+MODULES: dict[str, tuple[nn.Module, set[str]]] = {
     "linear": (nn.Linear(3, 3), {"bias"}),
     "embedding": (nn.Embedding(3, 3), set()),
     "convolution": (nn.Conv1d(3, 3, 2), {"bias"}),
@@ -202,7 +205,8 @@ def test_no_parameters() -> None:
 def test_wrapped_modules() -> None:
     layer = make_layer(**OPTIONS["everything"])
     names = expected(layer)
-    for wrapper in (nn.Sequential, checkpoint_wrapper, torch.compile):
+    wrappers: tuple[Any, ...] = (nn.Sequential, checkpoint_wrapper, torch.compile)
+    for wrapper in wrappers:
         given = exempt(wrapper(copy.deepcopy(layer)))
         assert {re.sub(r"^(0|_orig_mod)\.", "", name) for name in given} == names
 
@@ -241,7 +245,7 @@ def loaded(module: nn.Module) -> nn.Module:
     return torch.jit.load(file)
 
 
-JIT = {
+JIT: dict[str, Callable[[nn.Module], nn.Module]] = {
     "scripted": torch.jit.script,
     "traced": lambda module: torch.jit.trace(module, torch.zeros(2, 4)),
     "loaded": loaded,
@@ -336,7 +340,7 @@ def test_flat_parameters() -> None:
 
 def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^\[split_weight_decay\] module: expected .* got list"):
-        split_weight_decay([nn.Parameter(torch.zeros(1))])
+        split_weight_decay([nn.Parameter(torch.zeros(1))])  # type: ignore[arg-type]
 
 
 def test_it_is_a_public_name() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from layer_cases import OPTIONS, gradients, make_input, make_layer
@@ -45,8 +47,12 @@ def test_offloading(name: str) -> None:
 
     packed = []
 
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        packed.append(tensor.shape)
+        return tensor.clone()
+
     def copied(leaf: torch.Tensor) -> torch.Tensor:
-        with saved_tensors_hooks(lambda t: (packed.append(t.shape), t.clone())[1], lambda t: t):
+        with saved_tensors_hooks(pack, lambda t: t):
             return layer(leaf)[0]
 
     for run in (offloaded, copied):
@@ -89,7 +95,7 @@ def test_two_calls_before_their_backwards() -> None:
         (torch.zeros(1, 1, 12).expand(2**26, 1, 12), ValueError, "of at most 2147483646"),
     ],
 )
-def test_bad_inputs(x: object, kind: type[Exception], message: str) -> None:
+def test_bad_inputs(x: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         make_layer()(x)
 

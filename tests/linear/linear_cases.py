@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 
-def operands(m: int, n: int, k: int, *, bias: bool = True, seed: int = 0, device: str = "cpu"):
+def operands(
+    m: int, n: int, k: int, *, bias: bool = True, seed: int = 0, device: str = "cpu"
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """x [m, k], weight [n, k], bias [n] or None: bfloat16 in [-1, 1)."""
     generator = torch.Generator().manual_seed(seed)
 

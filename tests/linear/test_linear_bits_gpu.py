@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from linear_cases import operands
@@ -104,7 +106,7 @@ def test_behind_a_kernel_that_does_not_start_its_dependents_early():
 def test_neither_rings_nor_sharers_show_in_the_bits():
     """Tactics that differ in nothing else add in the same order."""
     given = operands(64, N, K, device="cuda")
-    outputs = {}
+    outputs: dict[Any, list[Any]] = {}
     for tactic in CHOICES:
         row = tactics()[tactic.index]
         key = (row["rows"], row["tokens"], row["depth"], tactic.splits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -80,8 +82,8 @@ def test_rows_are_those_of_a_view(sizes, padding, order, drop):
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("name", ["x", "weight", "bias"])
 def test_what_is_no_dense_tensor_is_refused_by_name(name):
-    good = {"x": torch.ones(3, 16), "weight": torch.ones(8, 16), "bias": torch.ones(8)}
-    good = {key: value.bfloat16() for key, value in good.items()}
+    floats = {"x": torch.ones(3, 16), "weight": torch.ones(8, 16), "bias": torch.ones(8)}
+    good: dict[str, Any] = {key: value.bfloat16() for key, value in floats.items()}
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).bfloat16()
     for bad, kind in ((3, "int"), (good[name].to_sparse(), "sparse_coo"), (nested, "nested")):
         with pytest.raises(TypeError, match=rf"^\[bf16_linear\] {name}: expected .*, got {kind}"):

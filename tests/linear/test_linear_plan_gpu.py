@@ -33,7 +33,8 @@ def test_recorded_saved_loaded_rebound(tactic, bias, tmp_path):
     second = operands(17, 200, 1032, bias=bias, seed=9, device="cuda")
     outputs = [empty_like_output(*first[:2]) for _ in range(2)]
     with forced(tactic):
-        plan = plan_bf16_linear(*first[:2], outputs[0], first[2])
+        x, weight, b = first
+        plan = plan_bf16_linear(x, weight, outputs[0], b)
         expected = [bf16_linear(*first), bf16_linear(*second)]
     StepChain([plan], 1).run()
     assert torch.equal(outputs[0], expected[0])

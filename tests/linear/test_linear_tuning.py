@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
+from typing import Any
 
+import bf16_linear as tune
 import pytest
+from bf16_linear_tuning import measure
+from bf16_linear_tuning.choice import best, device_entry, rule_text
+from bf16_linear_tuning.report import changes, table, targets
 
 from sdm_runtime.linear import rule
 from sdm_runtime.linear.launch import named_tactic, tactics
 from sdm_runtime.linear.rule_format import Point
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools/tune"))
-import bf16_linear as tune
-from bf16_linear_tuning import measure
-from bf16_linear_tuning.choice import best, device_entry, rule_text
-from bf16_linear_tuning.report import changes, table, targets
 
 ENTRIES = [row["entry"] for row in tactics()]
 
@@ -24,7 +21,8 @@ ENTRIES = [row["entry"] for row in tactics()]
 def point(gains: dict[str, float], tactic=0, shape=(8, 1024, 2048), route="static_weights"):
     library = dict.fromkeys(gains, 10.0)
     kernel = {setting: 10.0 / gain for setting, gain in gains.items()}
-    return Point(*shape, route, ENTRIES[tactic], 1, library, kernel, 0.01)
+    m, n, k = shape
+    return Point(m, n, k, route, ENTRIES[tactic], 1, library, kernel, 0.01)
 
 
 def both(chain: float, behind: float, tactic: int) -> Point:
@@ -176,15 +174,17 @@ def test_shapes_are_distinct_and_start_with_the_specified_ones():
 def test_what_the_time_does_not_suffice_for_is_left_out(monkeypatch):
     monkeypatch.setattr(tune, "measure", lambda *a: a[1])
     wanted = tune.shapes(quick=True)
-    assert tune.measure_all(None, wanted, 132, 3, 60.0, inductor=False) == (wanted, [])
-    assert tune.measure_all(None, wanted, 132, 3, -1.0, inductor=False) == ([], wanted)
+    given: list[Any] = [
+        tune.measure_all(None, wanted, 132, 3, seconds, inductor=False) for seconds in (60.0, -1.0)
+    ]
+    assert given == [(wanted, []), ([], wanted)]
 
 
 def test_inductor_is_asked_for_the_specified_shapes_alone(monkeypatch):
     monkeypatch.setattr(tune, "measure", lambda *a: a[4])
     monkeypatch.setattr(tune, "compiled_linear", lambda: "compiled")
     wanted = [(8, 2048, 2048), (16, 2048, 2048), (8, 256, 1024), (128, 11008, 4096)]
-    asked, _ = tune.measure_all(None, wanted, 132, 3, 60.0, inductor=True)
+    asked: list[Any] = tune.measure_all(None, wanted, 132, 3, 60.0, inductor=True)[0]
     assert asked == ["compiled", None, None, "compiled"]
     assert tune.measure_all(None, wanted, 132, 3, 60.0, inductor=False)[0] == [None] * 4
 

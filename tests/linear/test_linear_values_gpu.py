@@ -80,7 +80,8 @@ def test_writes_its_output_and_nothing_else(tactic):
         for offset in (n, 2 * n + 1):  # the second one also shifts y to an odd address
             page = torch.full(((m + 4) * n,), POISON, dtype=torch.int16, device="cuda")
             y = page.view(torch.bfloat16)[offset : offset + m * n].view(m, n)
-            run_into(y, *given, tactic)
+            x, weight, bias = given
+            run_into(y, x, weight, bias, tactic)
             assert wrong_elements(y, expected, magnitude) == 0
             around = torch.cat([page[:offset], page[offset + m * n :]])
             assert bool((around == POISON).all())

@@ -58,6 +58,6 @@ def test_empty_rows_like():
 
 def test_wrong_arguments():
     with pytest.raises(TypeError, match=r"expected a torch\.Tensor, got list"):
-        advise_huge_pages([1.0])
+        advise_huge_pages([1.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expected a tensor on cpu, got meta"):
         advise_huge_pages(torch.zeros(4, device="meta"))

@@ -82,8 +82,9 @@ def make_grad(case: Case) -> Tensor:
 
 def call(case: Case, inputs: dict[str, Tensor], **options: Any) -> Tensor:
     """Run the operation with the case's sizes and options."""
-    settings = {"chunk_size": case.C, "num_memory_slots": case.S, "num_parallel": case.P}
-    return sdm_runtime.sdm_write_read(**inputs, **(settings | case.options | options))
+    given: dict[str, Any] = {**inputs, "chunk_size": case.C}
+    given |= {"num_memory_slots": case.S, "num_parallel": case.P}
+    return sdm_runtime.sdm_write_read(**(given | case.options | options))
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -181,9 +182,9 @@ def test_a_device_without_kernels_is_refused(monkeypatch):
     monkeypatch.setattr(checks, "backends", lambda: {"host": True, "cuda": "a host-only build"})
     message = r"^\[sdm_write_read\] memory: expected a CPU tensor.*\(a host-only build\).*cuda:0$"
     with pytest.raises(CudaError, match=message):
-        checks.check_backend(memory)
+        checks.check_backend(cast(torch.Tensor, memory))
     monkeypatch.setattr(checks, "backends", lambda: {"host": True, "cuda": True})
-    checks.check_backend(memory)
+    checks.check_backend(cast(torch.Tensor, memory))
 
 
 @pytest.mark.parametrize("saving", [False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from op_cases import DIFFERENTIABLE, Case, call, expected, make_grad, make_inputs, run
@@ -43,7 +45,8 @@ def test_a_second_backward_raises():
 
 
 def test_of_two_backwards_at_once_one_raises(monkeypatch):
-    inputs, wanted, done = _leaves(), run(CASE), []
+    inputs, wanted = _leaves(), run(CASE)
+    done: list[Any] = []
     readings = call(CASE, inputs)
 
     def backward():
@@ -338,7 +341,8 @@ def test_an_input_may_be_written_after_the_call():
 def test_what_is_saved_for_an_entry(hd):
     """Bytes besides rows, matrices and inputs, as sdm_runtime/ops/DESIGN.md counts them."""
     case = CASE.but(hd=hd, T=32)
-    inputs, saved = _leaves(case), []
+    inputs = _leaves(case)
+    saved: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda _: None):
         call(case, inputs)
     given = {x.data_ptr() for x in inputs.values()}

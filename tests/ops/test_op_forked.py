@@ -27,6 +27,7 @@ def two_threads():
 def test_after_threads(two_threads):
     wanted = pytest.approx(_sum(), rel=1e-5)
     said = answer_of_child(_sum, "fork")
+    assert isinstance(said, str)
     assert "[sdm_write_read]" in said
     assert "torch.set_num_threads(1)" in said
     assert '"spawn"' in said

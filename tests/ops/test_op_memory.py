@@ -1,5 +1,7 @@
 """What the operation keeps for later calls, and when it gives that back."""
 
+from typing import Any
+
 import pytest
 import torch
 from op_cases import Case, call, make_grad, make_inputs
@@ -17,7 +19,8 @@ CASE = Case()
 @pytest.fixture(autouse=True)
 def templates(monkeypatch):
     """Those of this test alone."""
-    monkeypatch.setattr(bound_chains, "_templates", mine := {})
+    mine: dict[Any, Any] = {}
+    monkeypatch.setattr(bound_chains, "_templates", mine)
     return mine
 
 

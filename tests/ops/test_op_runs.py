@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from op_cases import Case, call, make_grad, make_inputs, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdm_runtime
+from sdm_runtime.kernels.steps import plan_step
 from sdm_runtime.ops.backward import operands as chain_operands
 from sdm_runtime.ops.backward import run as backward
 from sdm_runtime.ops.backward import terms as backward_terms
@@ -92,12 +94,12 @@ def test_auto_is_fixed_on_the_cpu():
 class _Calls(TorchDispatchMode):
     """Operations that launch something on a device (views and allocations do not)."""
 
-    FREE = ("select", "slice", "view", "unbind", "detach", "empty", "expand", "alias")
-    FREE += ("new_empty", "permute", "transpose", "unsqueeze")
+    FREE: tuple[str, ...] = ("select", "slice", "view", "unbind", "detach", "empty", "expand")
+    FREE += ("alias", "new_empty", "permute", "transpose", "unsqueeze")
 
     def __init__(self):
         super().__init__()
-        self.count = Counter()
+        self.count: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
@@ -176,7 +178,7 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
 def recorded(monkeypatch):
     """No templates to begin with; the names of the kernels whose plans are recorded."""
     monkeypatch.setattr(bound_chains, "_templates", {})
-    names, plan = [], step_chain.plan_step
+    names, plan = [], plan_step
 
     def count(kernel, given):
         names.append(kernel)
@@ -218,7 +220,8 @@ def test_addresses_off_a_boundary_have_plans_of_their_own(recorded):
 
 
 def test_many_threads_may_have_calls_of_new_kinds(monkeypatch):
-    monkeypatch.setattr(bound_chains, "_templates", templates := {})
+    templates: dict[Any, Any] = {}
+    monkeypatch.setattr(bound_chains, "_templates", templates)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -243,7 +246,7 @@ def test_a_call_of_another_thread_is_its_own():
 @pytest.mark.parametrize("quant", ["none", "bf16", "fp8", "int4"])
 def test_the_backward_says_how_its_snapshots_are_stored(monkeypatch, quant, dtype):
     """Not left to the tensor's dtype and shape: bytes could be codes of several formats."""
-    given, plan = [], step_chain.plan_step
+    given, plan = [], plan_step
 
     def spied(kernel, arguments):
         if kernel == "gx_pa2":

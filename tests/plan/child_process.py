@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -60,9 +61,8 @@ def answer_of_child(
     ``start`` is multiprocessing's start method, ``one_thread`` what the child tells torch first.
     """
     mine, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context(start).Process(
-        target=_answer, args=(run, one_thread, theirs)
-    )
+    context: Any = multiprocessing.get_context(start)
+    child = context.Process(target=_answer, args=(run, one_thread, theirs))
     child.start()
     said = mine.recv() if mine.poll(_TIMEOUT) else "hangs"
     child.kill()

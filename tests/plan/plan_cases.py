@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import torch
 from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case, read_case, write_case
@@ -17,7 +18,7 @@ from sdm_runtime.format.plan_format import (
     PlanHeader,
     RelocRecord,
 )
-from sdm_runtime.format.records import text
+from sdm_runtime.format.records import Record, text
 
 SHAPE = Shape(hd=36, streams=2, chunk=4, writes=3, reads=2, steps=3)
 ORDER = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
@@ -37,11 +38,11 @@ def without(tensors, *names):
 
 def chain_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> list[Plan]:
     """gx_gwr, gx_gemm, gx_pa2 and gx_gds recorded on shared operands, in the order of a step."""
-    sizes = {"num_parallel": shape.streams, "steps": shape.steps}
+    sizes: dict[str, Any] = {"num_parallel": shape.streams, "steps": shape.steps}
     chunked = {**sizes, "chunk_size": shape.chunk}
     o = operands
 
-    def pick(*names):
+    def pick(*names: str) -> dict[str, Any]:
         return {name: o[name] for name in names if name in o}
 
     pa2 = pick("grad", "bank", "snap", "d_u", "beta", "kpay", "rec", "out_eff", "out_g")
@@ -69,12 +70,13 @@ def forward_operands(shape: Shape = SHAPE) -> dict[str, torch.Tensor]:
 def forward_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> list[Plan]:
     """fx_read, gx_gemm and fx_write recorded on shared operands, in the order of a step."""
     o = operands
-    sizes = {"num_parallel": shape.streams, "steps": shape.steps}
+    sizes: dict[str, Any] = {"num_parallel": shape.streams, "steps": shape.steps}
     chunked = {**sizes, "chunk_size": shape.chunk, "num_writes": shape.writes}
-    answers = [o[name] for name in ("bank", "v", "row_weights", "residual", "reading")]
-    kept = {name: o[name] for name in ("snap", "bpre") if name in o}
+    names = ("bank", "v", "row_weights", "residual", "reading")
+    answers: dict[str, Any] = {name: o[name] for name in names}
+    kept: dict[str, Any] = {name: o[name] for name in ("snap", "bpre") if name in o}
     return [
-        kernels.plan_fx_read(*answers, **chunked, num_tokens=shape.tokens),
+        kernels.plan_fx_read(**answers, **chunked, num_tokens=shape.tokens),
         kernels.plan_gx_gemm(o["d_u"], o["x"], o["residual"], **sizes),
         kernels.plan_fx_write(o["bank"], o["d_u"], o["updates"], **kept, **chunked),
     ]
@@ -103,7 +105,7 @@ def reseal(data) -> bytearray:
     return sealed
 
 
-def records(data, base: int = 0) -> list[tuple[type, int]]:
+def records(data, base: int = 0) -> list[tuple[type[Record], int]]:
     """(record class, byte) of every record of a plan that starts at byte ``base``."""
     header = PlanHeader.unpack(data, base)
     found: list[tuple[type, int]] = [(PlanHeader, base)]
@@ -118,7 +120,7 @@ def records(data, base: int = 0) -> list[tuple[type, int]]:
     return found
 
 
-def chain_records(data) -> list[tuple[type, int]]:
+def chain_records(data) -> list[tuple[type[Record], int]]:
     """(record class, byte) of a chain's own records; its plans are at the entries' offsets."""
     header = ChainHeader.unpack(data)
     size = ChainHeader.SIZE
@@ -128,7 +130,7 @@ def chain_records(data) -> list[tuple[type, int]]:
     ]
 
 
-def edited(data, kind: type, at: int, **members) -> bytearray:
+def edited(data, kind: type[Record], at: int, **members) -> bytearray:
     """A copy with some members of one record replaced, resealed."""
     changed = bytearray(data)
     changed[at : at + kind.SIZE] = replace(kind.unpack(changed, at), **members).pack()

@@ -171,7 +171,8 @@ def main() -> int:
     torch.set_num_threads(1)
     if args.overrun:
         return overrun(SHAPES[0])
-    counts, accepted = Counter(), Counter()
+    counts: Counter[str] = Counter()
+    accepted: Counter[str] = Counter()
     for shape in SHAPES:
         run_all(shape, args.random, counts, accepted)
     print(json.dumps({"counts": counts, "accepted": accepted}))

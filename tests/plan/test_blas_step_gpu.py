@@ -1,5 +1,7 @@
 """The BLAS step: the bits of torch.baddbmm, alone and inside the chain."""
 
+from typing import Any
+
 import pytest
 import torch
 from gpu_cases import SMALL, Case
@@ -97,7 +99,7 @@ def blas_chain(case, operands, pdl=True):
 def loop_with_torch(case, operands):
     """The chain step by step, its product by torch."""
     shape, t = case.shape, operands
-    chunk = {"num_parallel": shape.streams, "chunk_size": shape.chunk}
+    chunk: dict[str, Any] = {"num_parallel": shape.streams, "chunk_size": shape.chunk}
     d_u = t["d_u"].view(shape.chunks, shape.chunk, shape.hd)
     d_dv = t["d_dv"].view_as(d_u)
     for ti in reversed(range(shape.steps)):
@@ -105,9 +107,9 @@ def loop_with_torch(case, operands):
         gwr = [t[name] for name in ("grad", "delta", "pd", "slots", "d_dv", "dpd")]
         kernels.gx_gwr(*gwr, ti=ti, num_tokens=shape.tokens, **chunk)
         torch.baddbmm(d_u[part], t["x"][part].transpose(1, 2), d_dv[part], out=d_u[part])
-        pa2 = [t[name] for name in ("grad", "bank", "snap", "d_u", "beta", "kpay", "rec")]
-        outs = (t["out_eff"], t["out_g"])
-        kernels.gx_pa2(*pa2, *outs, ti=ti, num_writes=shape.writes, bpre=t["bpre"], **chunk)
+        names = ("grad", "bank", "snap", "d_u", "beta", "kpay", "rec", "out_eff", "out_g", "bpre")
+        pa2: dict[str, Any] = {name: t[name] for name in names}
+        kernels.gx_pa2(**pa2, ti=ti, num_writes=shape.writes, **chunk)
         gds = [t[name] for name in ("grad", "bank", "gy", "qrec", "dq")]
         kernels.gx_gds(*gds, ti=ti, num_reads=shape.reads, **chunk)
 

@@ -106,7 +106,7 @@ def test_a_chain_is_not_empty_and_holds_plans_alone(chain):
     with pytest.raises(ValueError, match="at least one plan"):
         StepChain([], 1)
     with pytest.raises(TypeError, match=r"plans\[1\]: expected a Plan, got bytes"):
-        StepChain([chain.plans[0], b"plan"], 1)
+        StepChain([chain.plans[0], b"plan"], 1)  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"\[chain\] plans: expected a sequence of plans, got Plan"):
         StepChain(chain.plans[0], 1)
 

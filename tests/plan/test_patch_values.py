@@ -18,10 +18,10 @@ LINES = [
 
 
 def patched_chain(t, base, stride):
-    plan = plan_bytes(kernels.plan_gx_gemm(**t, steps=STEPS, num_parallel=P))
-    at = next(at for kind, at in records(plan) if kind is PatchRecord)
+    data = plan_bytes(kernels.plan_gx_gemm(**t, steps=STEPS, num_parallel=P))
+    at = next(at for kind, at in records(data) if kind is PatchRecord)
     line = {"base": base, "stride": stride, "lowest": 0, "highest": STEPS - 1}
-    plan = from_bytes(edited(plan, PatchRecord, at, **line))
+    plan = from_bytes(edited(data, PatchRecord, at, **line))
     return StepChain([plan.bind(**t)], STEPS)
 
 

@@ -15,7 +15,7 @@ TESTS = {path.name for path in FOLDER.glob("test_*.py")}
 # Files that need a process which has not used the driver or the BLAS yet; the others share one.
 ALONE = (
     ("test_broken_driver.py",),
-    ("test_early_starts.py", "test_launchers.py"),
+    ("test_early_starts.py", "test_device_launchers.py"),
     ("test_profiles.py",),
     ("test_two_blas.py",),
 )

@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from sdm_runtime.qualify.native_state import GETTERS
 from sdm_runtime.qualify.operand_shapes import Sizes
@@ -79,6 +80,8 @@ class FakeSide:
         return self.answer
 
 
-def operands(streams=2, chunk=16, hd=64, steps=3, residues=(0, 0, 0)):
+def operands(
+    streams=2, chunk=16, hd=64, steps=3, residues=(0, 0, 0)
+) -> tuple[Tensor, Tensor, Tensor]:
     tensors = placed(Sizes(streams, chunk, hd), residues, torch.device("cpu"), steps)
     return tensors.d_u, tensors.x, tensors.d_dv.view(-1, hd)

@@ -2,6 +2,7 @@
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from sdm_runtime.qualify.device_side import CudaSide
 from sdm_runtime.qualify.key import ProcessSource, read_key
 from sdm_runtime.qualify.native_state import ABSENT, GETTERS
 from sdm_runtime.qualify.operand_shapes import Sizes, checked_shape, facts
-from sdm_runtime.qualify.patterns import PATTERNS
+from sdm_runtime.qualify.patterns import PATTERNS, GemmInputs
 
 SIZES = Sizes(2, 16, 64)
 STEPS = 3
@@ -29,7 +30,7 @@ def _fresh():
     qualify.reset()
 
 
-def operands(sizes=SIZES, residues=(0, 0, 0)):
+def operands(sizes=SIZES, residues=(0, 0, 0)) -> GemmInputs:
     made = probe.placed(sizes, residues, torch.device("cuda", torch.cuda.current_device()), STEPS)
     for tensor in made:
         tensor.normal_()
@@ -146,7 +147,7 @@ def test_tf32_is_another_key_and_its_bits_are_never_ours():
 def test_a_first_call_in_a_capture_leaves_everything_as_it_was(way):
     tensors = operands()
     torch.cuda.synchronize()
-    held = []
+    held: list[Any] = []
 
     def capture():
         stream = torch.cuda.Stream() if way != "current" else None

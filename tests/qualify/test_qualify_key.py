@@ -9,7 +9,7 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.qualify import settings
 from sdm_runtime.qualify.key import step_residues
-from sdm_runtime.qualify.libraries import KeyUnreadableError, blas_paths
+from sdm_runtime.qualify.libraries import BlasPaths, KeyUnreadableError, blas_paths
 from sdm_runtime.qualify.native_state import GETTERS, NativeBlas, open_native
 from sdm_runtime.qualify.probe import placed
 from sdm_runtime.qualify.settings import TorchSettings, relevant_environment
@@ -131,10 +131,10 @@ def test_versions_of_the_libraries():
 
 def test_functions_are_found_in_a_library_that_is_loaded():
     path = str(next(p for p in map_paths() if "/libc.so" in p or "/libc-" in p))
-    opened = open_native((path, path))
+    opened = open_native(BlasPaths(path, path))
     assert opened.state(42) == ("absent",) * len(GETTERS)
     with pytest.raises(KeyUnreadableError, match="cannot be opened again"):
-        open_native(("/nowhere/libcublas.so.13", path))
+        open_native(BlasPaths("/nowhere/libcublas.so.13", path))
 
 
 def map_paths():

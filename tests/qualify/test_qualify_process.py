@@ -18,7 +18,7 @@ from sdm_runtime.qualify.operand_shapes import checked_shape, facts
 @pytest.fixture
 def looked_for(monkeypatch):
     """A device 0 whose BLAS is the C library; the list of when it was looked for."""
-    times = []
+    times: list[float] = []
     libc = next(path for path in map_paths() if "/libc.so" in path or "/libc-" in path)
     device = types.SimpleNamespace(
         name="Device", major=9, minor=0, multi_processor_count=132, uuid="GPU-1"

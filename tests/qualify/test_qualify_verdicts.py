@@ -18,7 +18,8 @@ class World:
         self.tensors = operands()
 
     def ask(self, tensors=None, streams=2):
-        return self.qualifier.decide(*(tensors or self.tensors), streams)
+        d_u, x, d_dv = tensors or self.tensors
+        return self.qualifier.decide(d_u, x, d_dv, streams)
 
     def counts(self, *names):
         stats = self.qualifier.stats()
@@ -185,7 +186,12 @@ def test_what_fails_inside_a_capture_does_not_count(world):
 
 def test_a_capture_does_not_wait_for_another_threads_probe(world):
     inside, leave = threading.Event(), threading.Event()
-    world.side.during = lambda: (inside.set(), leave.wait(30))
+
+    def during():
+        inside.set()
+        leave.wait(30)
+
+    world.side.during = during
     prober = threading.Thread(target=world.ask)
     prober.start()
     assert inside.wait(30)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -27,7 +27,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(line)
 
 
-def lines(seconds: float, stats: dict[str, Sequence[Any]]) -> list[str]:
+def lines(seconds: float, stats: Mapping[str, Sequence[Any]]) -> list[str]:
     """One line of what ran, and one of what did not where there is such; a skipped test is none
     that ran. ``stats``: pytest's reports by their outcome."""
     tests = {report.nodeid for name in RAN for report in stats.get(name, ()) if is_of_test(report)}

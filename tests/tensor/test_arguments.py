@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -269,7 +270,7 @@ REDUCE_BAD = [
 
 @pytest.mark.parametrize(("argument", "change", "error", "message"), REDUCE_BAD)
 def test_plane_reduce(argument, change, error, message):
-    arguments = {
+    arguments: dict[str, Any] = {
         "planes": torch.ones(2, 48), "out": torch.ones(48), "factor": torch.ones(16), "group": 3,
         "negate": True, "num_tokens": 7, "num_parallel": 2, "chunk_size": 4,
     }  # fmt: skip
@@ -297,6 +298,7 @@ def test_plane_reduce_out_may_not_alias():
     ],
 )
 def test_the_sizes_of_a_library_step(argument, value, error, message):
-    operands = {"d_u": torch.zeros(4, 4, 6), "x": torch.zeros(4, 4, 4), "d_dv": torch.zeros(16, 6)}
+    given: dict[str, Any] = {"d_u": torch.zeros(4, 4, 6), "x": torch.zeros(4, 4, 4)}
+    given |= {"d_dv": torch.zeros(16, 6), "steps": 2, "num_parallel": 2, argument: value}
     with pytest.raises(error, match=re.escape(message)):
-        BlasGemmStep(**operands, **{"steps": 2, "num_parallel": 2, argument: value})
+        BlasGemmStep(**given)

@@ -1,6 +1,7 @@
 """What torch is told of work that it does not do."""
 
 import gc
+from typing import cast
 
 import pytest
 import torch
@@ -88,14 +89,14 @@ def test_operands_are_kept_for_another_stream(monkeypatch, stream, kept_for):
     monkeypatch.setattr(written, "current_stream", lambda device: 64)
     monkeypatch.setattr(written, "external_stream", lambda device, address: address)
     tensors = [_Recorded(), _Recorded()]
-    written.keep_until_run(tensors, torch.device("cuda", 0), stream)
+    written.keep_until_run(cast(list[torch.Tensor], tensors), torch.device("cuda", 0), stream)
     assert [x.streams for x in tensors] == [kept_for] * 2
 
 
 def test_a_run_on_another_stream_keeps_every_operand(monkeypatch):
     t = gemm_tensors()
     chain = gemm_chain(t)
-    kept = []
+    kept: list[int] = []
     monkeypatch.setattr(
         "sdm_runtime.plan.chain.keep_until_run", lambda tensors, *_: kept.extend(map(id, tensors))
     )

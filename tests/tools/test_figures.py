@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -144,7 +145,7 @@ def test_picks_become_figures() -> None:
 
 
 def test_parts_of_a_step_become_figures() -> None:
-    figures = train_profile.figures_of("text", train_profile.Counter(matmuls=7.0), 10.0, 0.25)
+    figures = train_profile.figures_of("text", Counter({"matmuls": 7}), 10.0, 0.25)
     assert by_name(figures) == {
         "text: step": ("us", 10.0, None),
         "text: matmuls": ("us", 7.0, None),

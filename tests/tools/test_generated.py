@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import device_instances
+from gen import device_instances
 from kernel_cases import BF16, E4M3, F32, INT4, ROW_TYPES
 
 ROOT = Path(__file__).resolve().parents[2]

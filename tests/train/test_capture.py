@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from typing import Any
 
 import torch
 
@@ -27,7 +28,7 @@ def test_warming_up_does_not_change_the_losses(new_small_trainer, monkeypatch) -
             calls.append(float(fn(*operands)))
         return fn
 
-    stand_in = types.ModuleType("sdm_runtime.graphs")
+    stand_in: Any = types.ModuleType("sdm_runtime.graphs")
     stand_in.capture_step = capture_step
     monkeypatch.setitem(sys.modules, "sdm_runtime.graphs", stand_in)
     plain, warmed = new_small_trainer(), new_small_trainer()
@@ -52,11 +53,11 @@ def test_put_back_restores_what_was_there(new_small_trainer) -> None:
 
 
 def test_captured_is_what_capture_step_returns(new_small_trainer, monkeypatch) -> None:
-    stand_in = types.ModuleType("sdm_runtime.graphs")
+    stand_in: Any = types.ModuleType("sdm_runtime.graphs")
     stand_in.capture_step = lambda fn, *operands, keep_graph: ("replay", keep_graph)
     monkeypatch.setitem(sys.modules, "sdm_runtime.graphs", stand_in)
     trainer = new_small_trainer()
     operands = trainer._operands(trainer.task.next_batch())
-    inputs = (lambda *_: None, trainer.model, trainer.optimizer, operands)
-    assert captured(*inputs) == ("replay", False)
-    assert captured(*inputs, keep_graph=True) == ("replay", True)
+    inputs: tuple[Any, ...] = (lambda *_: None, trainer.model, trainer.optimizer, operands)
+    given: list[Any] = [captured(*inputs), captured(*inputs, keep_graph=True)]
+    assert given == [("replay", False), ("replay", True)]

@@ -26,13 +26,13 @@ from sdm_runtime.train.trainer.progress import SilentProgress
 from .commands import SIZES, TEXT_SIZES
 
 STEPS = 3
-OTHER_TENSORS = {
+OTHER_TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "float": torch.Tensor.double,
     "layout": torch.Tensor.to_sparse,
     "shape": lambda tensor: tensor.new_zeros(7, 7),
 }
 # Of other types than any part of a checkpoint, or out of its range.
-WRONG = (None, "x", -1, math.nan, True, [], {}, (1,), torch.zeros(2, 3), "\0")
+WRONG: tuple[Any, ...] = (None, "x", -1, math.nan, True, [], {}, (1,), torch.zeros(2, 3), "\0")
 
 
 # What a run could have written as well; the model is not built from this config here.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -46,7 +46,7 @@ BAD: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize("task", ["text", "recall"])
-def test_defaults_are_in_range(task: str) -> None:
+def test_defaults_are_in_range(task: Literal["text", "recall"]) -> None:
     DEFAULTS[task].check()
     assert DEFAULTS[task].task == task
 

@@ -16,7 +16,7 @@ START = -1
 
 
 def pairs_of(documents: Documents) -> list[tuple[int, int]]:
-    found = []
+    found: list[tuple[int, int]] = []
     for index in range(len(documents)):
         content = documents.document(index).tolist()
         found += zip([START, *content[:-1]], content, strict=True)
@@ -71,7 +71,7 @@ def test_costs_add_up(corpus: Corpus) -> None:
     costs = [model.costs(documents.document(i)) for i in range(len(documents))]
     unigram = sum(float(one.sum()) for one, _ in costs) / documents.num_bytes
     bigram = sum(float(two.sum()) for _, two in costs) / documents.num_bytes
-    assert (unigram, bigram) == (pytest.approx(found.unigram), pytest.approx(found.bigram))
+    assert [unigram, bigram] == pytest.approx([found.unigram, found.bigram])
     total = (2.0**-model.bigram_bits).sum(1)
     assert total.tolist() == pytest.approx([1.0] * 257)
 

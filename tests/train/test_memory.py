@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -93,7 +93,7 @@ def test_no_less_is_needed_in_fact(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("task", ["text", "recall"])
-def test_the_defaults_fit(task: str, monkeypatch) -> None:
+def test_the_defaults_fit(task: Literal["text", "recall"], monkeypatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda _: 2**30)
     expect_room(DEFAULTS[task], ALONE, 10**6, 10**6)
 
@@ -117,7 +117,7 @@ def test_the_defaults_fit(task: str, monkeypatch) -> None:
     ids=str,
 )
 def test_the_setting_to_blame_is_named(
-    task: str, changes: dict[str, Any], name: str, monkeypatch
+    task: Literal["text", "recall"], changes: dict[str, Any], name: str, monkeypatch
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda _: 2**36)
     config = DEFAULTS[task].replaced(changes)

@@ -10,6 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from matplotlib.patches import StepPatch
 
 from sdm_runtime.train.data.corpus import Corpus
 from sdm_runtime.train.report.plots import (
@@ -107,7 +108,8 @@ def test_every_position_has_its_place(longest: int) -> None:
     assert len(axes.patches) == 3
     assert len(axes.get_xticks()) > 0
     for patch in axes.patches:
-        found = patch.get_data()
+        assert isinstance(patch, StepPatch)
+        found: Any = patch.get_data()  # a named tuple
         assert found.edges[-1] == longest
         assert all(b > a > 0 for a, b in itertools.pairwise(found.edges))
         corners = np.stack([found.edges[1:], found.values], 1)

@@ -26,7 +26,8 @@ def test_shows_loss_bits_pace_and_time_left(terminal: bool) -> None:
     stream = io.StringIO()
     progress = make_progress(console_of(stream, terminal=terminal), 400, 0, History())
     assert type(progress) is (LiveProgress if terminal else PlainProgress)
-    progress._last = -math.inf  # The next line is due.
+    if isinstance(progress, PlainProgress):
+        progress._last = -math.inf  # The next line is due.
     with progress:
         progress.update(100, history_of(100))
         progress.message("step 100: said [aloud]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ def backward_once() -> None:
     weight = torch.full((1, 20, 2), 0.5)
     v = torch.randn(1, 20, 8, requires_grad=True)
     gate = torch.full((1, 20, 1), 0.5)
-    options = {"chunk_size": 16, "num_memory_slots": 16}
+    options: dict[str, Any] = {"chunk_size": 16, "num_memory_slots": 16}
     sdm_write_read(bank, index, weight, v, gate, -gate, index, weight, **options).sum().backward()
 
 

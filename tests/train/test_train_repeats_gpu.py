@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -50,13 +52,14 @@ def new_trainer(*, capture: bool = False, embedding: type[nn.Embedding] | None =
     model = ByteModel(CONFIG.model)
     if embedding is not None:
         weights = model.embedding.state_dict()
-        model.embedding = embedding(*model.embedding.weight.shape)
-        model.embedding.load_state_dict(weights)
+        table: Any = embedding(*model.embedding.weight.shape)
+        table.load_state_dict(weights)
+        model.embedding = table
     world = World(0, 1, torch.device("cuda", torch.cuda.current_device()))
     return Trainer(CONFIG, model, TextTask(CORPUS, CONFIG), world, capture=capture)
 
 
-def run(**options: object) -> tuple[list[float], list[tuple[int, float]], list[torch.Tensor]]:
+def run(**options: Any) -> tuple[list[float], list[tuple[int, float]], list[torch.Tensor]]:
     trainer = new_trainer(**options)
     trainer.run(CONFIG.steps, SilentProgress())
     return result(trainer)
@@ -98,6 +101,11 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(first, tmp_path, captures):
     expect_same(result(rest), first)
 
 
+def grad_of(weight: torch.Tensor) -> torch.Tensor:
+    assert weight.grad is not None
+    return weight.grad
+
+
 def gradients(kind: type[nn.Embedding], count: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     symbols = torch.tensor(list(text(0)[: 4 * 8192])).view(4, 8192).cuda()
@@ -107,7 +115,7 @@ def gradients(kind: type[nn.Embedding], count: int) -> list[torch.Tensor]:
     for _ in range(count):
         table.weight.grad = None
         table(symbols).backward(grad)
-        found.append(table.weight.grad.clone())
+        found.append(grad_of(table.weight).clone())
     return found
 
 

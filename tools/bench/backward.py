@@ -13,9 +13,10 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from figures import Figure, of_samples, save
@@ -76,7 +77,9 @@ def make_inputs(sizes: Sizes, picks: str = "uniform") -> dict[str, torch.Tensor]
 
 def forward(sizes: Sizes, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """The readings of one call, on a copy of the bank."""
-    call = {name: tensor for name, tensor in inputs.items() if name not in ("memory", "grad")}
+    call: dict[str, Any] = {
+        name: tensor for name, tensor in inputs.items() if name not in ("memory", "grad")
+    }
     return sdm_write_read(
         inputs["memory"].clone(),
         **call,
@@ -116,12 +119,17 @@ def measure(sizes: Sizes, picks: str, rounds: int, in_graph: bool) -> Row:
     samples: dict[str, list[float]] = {
         name: [] for name in ("forward", "issue", "backward", "plan")
     }
+
+    def keep_forward(held: list[torch.Tensor]) -> None:
+        held.append(forward(sizes, inputs))
+
+    def backward(held: list[torch.Tensor]) -> None:
+        torch.autograd.grad(held[0], leaves, inputs["grad"])
+
     for index in range(rounds + 1):
         held: list[torch.Tensor] = []
-        forward_ms = elapsed_ms(lambda held=held: held.append(forward(sizes, inputs)))[1]
-        issue, total = elapsed_ms(
-            lambda held=held: torch.autograd.grad(held[0], leaves, inputs["grad"])
-        )
+        forward_ms = elapsed_ms(partial(keep_forward, held))[1]
+        issue, total = elapsed_ms(partial(backward, held))
         if index:
             samples["forward"].append(forward_ms)
             samples["issue"].append(issue)

@@ -89,9 +89,12 @@ def _report(value: Any) -> Report:
     driver = data.get("driver")
     return checked(
         Report(
-            *(member(data, name, str) for name in ("bench", "command", "device", "torch")),
-            None if driver is None else expect("driver", driver, str),
-            [_figure(each) for each in member(data, "figures", list)],
+            bench=member(data, "bench", str),
+            command=member(data, "command", str),
+            device=member(data, "device", str),
+            torch=member(data, "torch", str),
+            driver=None if driver is None else expect("driver", driver, str),
+            figures=[_figure(each) for each in member(data, "figures", list)],
         )
     )
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from figures import Figure, of_samples, save
@@ -42,7 +43,7 @@ class Case:
 
     name: str
     shape: str
-    step: Callable[[int], None]
+    step: Callable[[int], object]
     nbytes: int
     flops: int = 0
     seconds: list[float] = field(default_factory=list)
@@ -95,8 +96,8 @@ def cases(
     blocks = (entries + 31) // 32 + 1
     bpre = (torch.arange(blocks) * 32).clamp(max=entries).to(torch.int32).repeat(chunks, 1)
     out, out_g = torch.zeros(2, kernels.num_slices(hd), tokens * width)
-    sizes = {"num_parallel": streams, "chunk_size": chunk}
-    scales = {} if snap_kind in DTYPES else {"scales": torch.rand(len(snap))}
+    sizes: dict[str, Any] = {"num_parallel": streams, "chunk_size": chunk}
+    scales: dict[str, Any] = {} if snap_kind in DTYPES else {"scales": torch.rand(len(snap))}
 
     def gwr(ti: int) -> None:
         kernels.gx_gwr(
@@ -121,7 +122,7 @@ def cases(
     entries_of = torch.cat((absolute, absolute.flip(0)), 1)  # other rows for the reads
     weights_of = torch.rand(entries_of.shape).view(torch.int32)
     row_weights = torch.stack((entries_of, weights_of), 2)
-    keeps = {"snap": snap, "bpre": bpre} if snap_kind == bank_kind else {}
+    keeps: dict[str, Any] = {"snap": snap, "bpre": bpre} if snap_kind == bank_kind else {}
 
     def read(ti: int) -> None:
         kernels.fx_read(

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from figures import Figure, of_samples, save
@@ -23,6 +23,7 @@ from step_kernels import time_in_turn
 
 from sdm_runtime import BlasGemmStep, StepChain, kernels, qualify
 from sdm_runtime.machine.backends import supports_pdl
+from sdm_runtime.plan.plan import Plan
 from sdm_runtime.qualify.operand_shapes import Sizes
 from sdm_runtime.qualify.patterns import GemmInputs
 from sdm_runtime.qualify.probe import differing_patterns, library_gemm, placed
@@ -89,8 +90,8 @@ def measure(sizes: Sizes, device: torch.device) -> dict[str, list[float]]:
     operands = placed(sizes, ALIGNED, device, steps)
     for tensor in operands:
         tensor.normal_(0, 0.01)
-    common = {"steps": steps, "num_parallel": sizes.streams}
-    plans = {
+    common: dict[str, Any] = {"steps": steps, "num_parallel": sizes.streams}
+    plans: dict[str, Plan] = {
         "blas_step": BlasGemmStep(*operands, **common),
         "plain": kernels.plan_gx_gemm(*operands, **common),
     }

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from figures import Figure, of_samples, save
@@ -31,25 +32,27 @@ NAMES = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
 FORWARD_NAMES = ("fx_read", "fx_gemm", "fx_write")
 
 
+def named(t: dict[str, torch.Tensor], *names: str) -> dict[str, Any]:
+    """Operands as keyword arguments."""
+    return {name: t[name] for name in names}
+
+
 def make_plans(sizes: Sizes, t: dict[str, torch.Tensor], pdl: bool) -> dict[str, Plan]:
     """A plan of each kernel over all steps."""
-    common = {"steps": sizes.steps, "num_parallel": sizes.streams, "pdl": pdl}
-    chunk = {"chunk_size": sizes.chunk}
+    common: dict[str, Any] = {"steps": sizes.steps, "num_parallel": sizes.streams, "pdl": pdl}
+    chunk: dict[str, Any] = {"chunk_size": sizes.chunk}
     by_chunk = (sizes.chunks, sizes.chunk, sizes.hd)
-    gwr = [t[n] for n in ("grad", "delta", "pd", "slots", "d_dv", "dpd")]
-    pa2 = [t[n] for n in ("grad", "bank", "snap", "d_u", "beta", "kpay", "rec")]
-    gds = [t[n] for n in ("grad", "bank", "gy", "qrec", "dq")]
+    gwr = named(t, "grad", "delta", "pd", "slots", "d_dv", "dpd")
+    pa2 = named(t, "grad", "bank", "snap", "d_u", "beta", "kpay", "rec", "out_eff", "out_g", "bpre")
+    gds = named(t, "grad", "bank", "gy", "qrec", "dq")
     tokens = sizes.steps * sizes.chunk
     return {
-        "gx_gwr": kernels.plan_gx_gwr(*gwr, num_tokens=tokens, **chunk, **common),
+        "gx_gwr": kernels.plan_gx_gwr(**gwr, num_tokens=tokens, **chunk, **common),
         "gx_gemm": kernels.plan_gx_gemm(
             t["d_u"].view(by_chunk), t["x"], t["d_dv"].view(by_chunk), **common
         ),
-        "gx_pa2": kernels.plan_gx_pa2(
-            *pa2, t["out_eff"], t["out_g"], num_writes=sizes.entries, bpre=t["bpre"], **chunk,
-            **common,
-        ),
-        "gx_gds": kernels.plan_gx_gds(*gds, num_reads=sizes.entries, **chunk, **common),
+        "gx_pa2": kernels.plan_gx_pa2(**pa2, num_writes=sizes.entries, **chunk, **common),
+        "gx_gds": kernels.plan_gx_gds(**gds, num_reads=sizes.entries, **chunk, **common),
     }  # fmt: skip
 
 
@@ -57,14 +60,14 @@ def make_forward_plans(
     sizes: Sizes, t: dict[str, torch.Tensor], pdl: bool, keep: bool = True
 ) -> dict[str, Plan]:
     """A plan of each kernel of the forward over all steps; fx_gemm is gx_gemm on its operands."""
-    common = {"steps": sizes.steps, "num_parallel": sizes.streams, "pdl": pdl}
-    chunk = {"chunk_size": sizes.chunk, "num_writes": sizes.entries}
+    common: dict[str, Any] = {"steps": sizes.steps, "num_parallel": sizes.streams, "pdl": pdl}
+    chunk: dict[str, Any] = {"chunk_size": sizes.chunk, "num_writes": sizes.entries}
     by_chunk = (sizes.chunks, sizes.chunk, sizes.hd)
-    answers = [t[n] for n in ("bank", "v", "row_weights", "residual", "reading")]
-    kept = {n: t[n] for n in ("snap", "bpre") if keep}
+    answers = named(t, "bank", "v", "row_weights", "residual", "reading")
+    kept = named(t, "snap", "bpre") if keep else {}
     tokens = sizes.steps * sizes.chunk
     return {
-        "fx_read": kernels.plan_fx_read(*answers, num_tokens=tokens, **chunk, **common),
+        "fx_read": kernels.plan_fx_read(**answers, num_tokens=tokens, **chunk, **common),
         "fx_gemm": kernels.plan_gx_gemm(
             t["delta"].view(by_chunk), t["x"], t["residual"].view(by_chunk), **common
         ),
@@ -150,7 +153,7 @@ def time_shape(sizes: Sizes, picks: str) -> list[Figure]:
     figures = []
     for name, times in time_in_turn(replays, sizes.steps).items():
         plans = chains[name].plans if name in chains else []
-        details = {"floor_us": floor_us(sizes, name)}
+        details: dict[str, Any] = {"floor_us": floor_us(sizes, name)}
         details |= {"geometry": plans[0].geometry} if len(plans) == 1 else {}
         title = f"{sizes.name:<9} {picks:<8} {name}"
         figures.append(of_samples(" ".join(title.split()), "us", times, **details))

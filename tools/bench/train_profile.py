@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from figures import Figure, save
+from torch import nn
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -67,7 +68,7 @@ def add_ranges() -> None:
         if hasattr(StepChain, name):
             setattr(StepChain, name, ranged(STEP_KERNELS, getattr(StepChain, name)))
     chunk_kernels._launch = ranged(CHUNK_KERNELS, chunk_kernels._launch)
-    torch.nn.utils.clip_grad_norm_ = ranged(OPTIMIZER, torch.nn.utils.clip_grad_norm_)
+    nn.utils.clip_grad_norm_ = ranged(OPTIMIZER, nn.utils.clip_grad_norm_)
 
 
 def part_of(event: FunctionEvent) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def columns_per_thread(rows: tuple[str, ...]) -> list[int]:
 
 
 def row_instances(
-    kernel: str, params: str, bounds: str, types: list[tuple[str, ...]]
+    kernel: str, params: str, bounds: str, types: Sequence[tuple[str, ...]]
 ) -> list[Instance]:
     """A kernel's instances over row types, and the one that takes any rows."""
     found = []

@@ -76,7 +76,8 @@ def measure_all(
 
     With ``inductor``, the specified ones have Inductor's time.
     """
-    begun, measured = time.monotonic(), []
+    begun = time.monotonic()
+    measured: list[Measured] = []
     for done, shape in enumerate(wanted):
         if time.monotonic() - begun > seconds:
             return measured, wanted[done:]

@@ -20,6 +20,7 @@ class FakeDriver:
 
     def __init__(self, folder):
         self.libraries = folder
+        self.folder: Path | None = None  # of the device code that it is to load
         self._handles = []
         self._library = ctypes.CDLL(str(folder / "libcuda.so.1"))
         self._library.fake_take_log.restype = ctypes.c_char_p

@@ -8,7 +8,7 @@ from sdm_runtime import CudaError, _core, backends
 
 def test_a_driver_without_a_function_is_unavailable(driver):
     driver.fail("cuGetProcAddress", 500, working=3)
-    reason = backends()["cuda"]
+    reason = str(backends()["cuda"])
     assert "the CUDA driver has no cuDeviceGetCount of version 2000" in reason
     assert backends()["cuda"] == reason
     refs = dict(operands(gemm_tensors()))

@@ -37,6 +37,7 @@ class Torch:
     """Keeps a workspace for each thread and stream, taken from the pool in use."""
 
     def __init__(self, monkeypatch):
+        self.backend: str
         self.workspaces = {}
         self.caches = True
         self._pool = self._stream = None

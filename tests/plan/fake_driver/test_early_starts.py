@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_launchers import (
+from test_device_launchers import (
     PROGRAMMATIC,
     STEPS,
     C,

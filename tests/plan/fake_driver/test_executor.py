@@ -116,10 +116,12 @@ def test_concurrent_runs_of_one_chain_patch_their_own_parameters(driver):
     tensors = gemm_tensors()
     chain = _core.Chain([bound_gemm(driver, tensors)], STEPS)
     runs = 50
-    threads = [
-        threading.Thread(target=lambda: [chain.run(driver.stream()) for _ in range(runs)])
-        for _ in range(4)
-    ]
+
+    def run_often():
+        for _ in range(runs):
+            chain.run(driver.stream())
+
+    threads = [threading.Thread(target=run_often) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
