@@ -15,13 +15,20 @@ BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find csrc cmake -type f 2>
 CLANG_FORMAT_FILES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: train test lint sanitize build clean FORCE
+.PHONY: train test check fast lint sanitize build clean FORCE
 
 train: build
 	$(BIN)/sdm-train $(ARGS)
 
 test: build
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The linters and, beside them on another core, the fast tests: what to run before a push.
+check: build
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 lint fast
+
+fast: build
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --fast $(PYTEST_ARGS)
 
 lint: build
 	$(BIN)/ruff check .

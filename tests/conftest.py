@@ -1,6 +1,6 @@
 """Which tests need a GPU: those in files named ``test_*_gpu.py``, and no others.
 
-The last lines of a run are of suite/what_ran.py.
+The option --fast is of suite/fast.py, the last lines of a run of suite/what_ran.py.
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fast import leave_out_slow, pytest_addoption, pytest_ignore_collect  # noqa: F401
 from what_ran import pytest_sessionstart, pytest_terminal_summary  # noqa: F401
 
 from sdm_runtime import backends
@@ -23,7 +24,8 @@ def _missing():
     return "" if backends()["cuda"] is True else str(backends()["cuda"])
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(items, config):
+    leave_out_slow(items, config)
     on_gpu = [item for item in items if item.path.stem.endswith("_gpu")]
     missing = _missing() if on_gpu else ""
     for item in on_gpu:

@@ -93,7 +93,7 @@ def test_make_targets_exist() -> None:
     asked = {words[1] for words in commands() if words[0] == "make"}
     assert asked == {"train", "test", "build"}
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
-    assert asked | {"lint"} <= targets
+    assert asked | {"lint", "check", "sanitize"} <= targets
     assert "no-such-target" not in targets
 
 
