@@ -194,3 +194,35 @@ def test_the_glossary_is_in_order(texts: dict[str, str]) -> None:
     assert misplaced([["a"], ["C", "d"], ["b"], ["d"]]) == ["b", "d"]
     with pytest.raises(AssertionError):
         glossary_names("# Words\n\n- **one**: a word.\nand more of it\n")
+
+
+RECIPES = ("Add a step kernel", "Add a row format", "Add a route")
+
+
+def recipe_files(page: str, title: str) -> list[str]:
+    """Return the paths that a recipe names, its new kernel being gx_gds."""
+    recipe = re.split(rf"^## {title}$", page, flags=re.M)[1].split("\n## ")[0]
+    return re.findall(r"`([\w.-]+/[\w./-]*)`", recipe.replace("<kernel>", "gx_gds"))
+
+
+def absent(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if not ROOT.joinpath(path).exists()]
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_a_recipe_names_files_that_are_there(title: str) -> None:
+    page = ROOT.joinpath("CONTRIBUTING.md").read_text()
+    paths = recipe_files(page, title)
+    assert len(paths) >= 8
+    assert absent(paths) == []
+
+
+def test_a_file_that_a_recipe_invents_is_found() -> None:
+    page = "## Other\n`a/b`\n## Add a route\n`csrc/<kernel>/`, `csrc/kernels`, `x`\n## Rest\n"
+    assert recipe_files(page, "Add a route") == ["csrc/gx_gds/", "csrc/kernels"]
+    assert absent(recipe_files(page, "Add a route")) == ["csrc/gx_gds/"]
+
+
+def test_readme_links_the_recipes(texts: dict[str, str]) -> None:
+    assert "[CONTRIBUTING.md](CONTRIBUTING.md)" in texts["README.md"]
+    assert set(RECIPES) <= set(re.findall(r"^## (.*)$", texts["CONTRIBUTING.md"], re.M))
