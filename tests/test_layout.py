@@ -31,7 +31,7 @@ def sources() -> dict[str, str]:
     }
 
 
-def test_file_lengths(sources: dict[str, str]) -> None:
+def test_no_file_is_too_long(sources: dict[str, str]) -> None:
     assert too_long(sources) == []
     assert too_long({"planted.h": "\n" * (MAX_LINES + 1), "short.h": "\n" * MAX_LINES}) == [
         f"planted.h: {MAX_LINES + 1} lines"

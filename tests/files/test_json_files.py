@@ -45,7 +45,7 @@ def test_what_is_read(tmp_path):
     assert read_json(tmp_path / "file") == value
 
 
-def test_types():
+def test_members_of_another_type_are_refused():
     data = {"whole": 3, "part": 2.5, "yes": True, "name": "n", "list": [[1]], "huge": 10**309}
     assert member(data, "whole", int) == 3
     assert (number(data, "whole"), number(data, "part")) == (3.0, 2.5)

@@ -79,7 +79,7 @@ def test_show_of_a_cuda_plan(files):
     assert "gx_gemm" not in output
 
 
-def test_show_json(files):
+def test_show_gives_json(files):
     status, data = run_json("show", files / "chain")
     assert (status, data["steps"], data["launches"], len(data["plans"])) == (0, 5, 20, 4)
     gemm = data["plans"][1]
@@ -128,7 +128,7 @@ def test_a_step_that_is_not_there(files, step):
     assert (status, "expected 0..4" in output) == (2, True)
 
 
-def test_diff(files):
+def test_diff_says_every_difference(files):
     assert run("diff", files / "chain", files / "chain") == (0, "no difference\n")
     status, output = run("diff", files / "chain", files / "longer")
     assert status == 1
@@ -147,7 +147,7 @@ def test_diff_pairs_plans_by_kernel(files):
     assert {d["a"] for d in data if d["what"] == "plan"} == {"gx_gwr", "gx_pa2", "gx_gds"}
 
 
-def test_verify(files):
+def test_verify_says_every_fault(files):
     status, output = run("verify", files / "chain")
     assert (status, output) == (0, "4 plans, 5 steps: 0 errors, 0 warnings, 0 not known here\n")
     status, output = run("verify", files / "fault")
@@ -165,7 +165,7 @@ def write_images(path):
     return path
 
 
-def test_verify_options(files, tmp_path):
+def test_verify_takes_images_and_bindings(files, tmp_path):
     images = write_images(tmp_path / "device_images.json")
     bindings = tmp_path / "bindings.json"
     bound = {n: {"address": b.address, "bytes": b.bytes} for n, b in cases.good_bindings().items()}
@@ -195,7 +195,7 @@ def test_strict_counts_warnings(files):
     assert run("verify", files / "cuda", "--device-images", images, "--strict")[0] == 0
 
 
-def test_bytes(files):
+def test_bytes_shows_every_byte_once(files):
     status, output = run("bytes", files / "plan")
     assert status == 0
     assert "       0  53 44 4d 50 4c 41 4e 0a" in output

@@ -43,7 +43,7 @@ def test_a_model_says_what_the_plan_object_says(tmp_path):
         ]  # fmt: skip
 
 
-def test_field_values():
+def test_fields_have_their_values_and_types():
     gemm = decode(cases.host_file()).plans[cases.GEMM]
     values = {field.name: field.value for field in gemm.fields}
     assert values == {

@@ -240,13 +240,13 @@ def test_walking_reads_what_is_there():
     assert match(walked, CHAIN).differences == ()
 
 
-def test_an_empty_graph():
+def test_an_empty_graph_is_walked():
     walked = walk(1, StandInDriver(CapturedGraph((), ())))
     assert walked == CapturedGraph((), ())
     assert str(GraphReport(walked, None)).startswith("0 nodes (), 0 edges")
 
 
-def test_memory_per_node():
+def test_memory_is_measured_per_node():
     driver = StandInDriver(captured(CHAIN))
     walked = walk(1, driver, measure_memory=True)
     assert walked.memory_per_node == 3072

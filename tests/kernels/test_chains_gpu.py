@@ -65,7 +65,7 @@ def test_forward_same_bits_as_the_host_chain(shape: Shape, pdl: bool, graph: boo
 
 
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
-def test_row_types(types: tuple[str, str, str]) -> None:
+def test_chains_of_every_row_type_give_the_hosts_bits(types: tuple[str, str, str]) -> None:
     shape = Shape(hd=64, chunk=16, steps=4, types=types)
     tensors, sizes = chain_tensors(shape)
     operands = on_gpu(tensors)

@@ -141,7 +141,7 @@ def expected_words(entries: reference.Entries, case: ChunkCase, width: int):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_records(name: str) -> None:
+def test_records_are_those_of_the_reference(name: str) -> None:
     case = CASES[name]
     inputs = chunk_inputs(case)
     _, chain = prepare(case, inputs)
@@ -189,7 +189,7 @@ def check_numbers(case, inputs, chain, n, of, places, read_places) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_pair_matrices(name: str) -> None:
+def test_pair_matrices_are_those_of_the_reference(name: str) -> None:
     case = CASES[name]
     inputs = chunk_inputs(case)
     events, _ = prepare(case, inputs)
@@ -246,7 +246,7 @@ def shared_totals(case: ChunkCase, of: reference.Chunk, totals: torch.Tensor) ->
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradients(name: str) -> None:
+def test_chunk_gradients_are_those_of_the_reference(name: str) -> None:
     case = CASES[name]
     geometry, segment = sizes(case)
     inputs, given, out = chunk_inputs(case), gradient_inputs(case), gradient_outputs(case)
@@ -279,7 +279,7 @@ def test_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("hd", [1, 30, 128, 130])
-def test_token_gradients(hd: int) -> None:
+def test_token_gradients_are_those_of_the_reference(hd: int) -> None:
     case = ChunkCase(P=2, T=37, first_step=1)
     _, segment = sizes(case)
     d_u, innovation = torch.randn(2, case.chunks, case.C, hd).unbind(0)
@@ -332,7 +332,7 @@ def test_order_puts_padding_last(first_step: int) -> None:
 
 
 @pytest.mark.parametrize("name", _PA2)
-def test_records_as_recorded(name: str) -> None:
+def test_records_equal_recorded_ones(name: str) -> None:
     before = _PA2[name]["before"]
     kpay, rec, bpre = before["kpay"], before["rec"], before["bpre"]
     word = kpay.long() & 0xFFFFFFFF

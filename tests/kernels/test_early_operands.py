@@ -23,7 +23,7 @@ def test_the_table_of_the_source(kernel):
     assert set(_core.early_fields(kernel)) == early_of_source(source)
 
 
-def test_a_table():
+def test_only_loads_before_the_wait_count():
     head = "// a  nothing   before the wait, L1\n// b  x   after the wait\n"
     text = head + "#pragma once\n// c  x   before the wait"
     assert early_of_source(text) == {"a"}

@@ -118,12 +118,14 @@ WIDTHS = [1, 30, 36, 77, 128, 130, 256, 1024, 1100]
 @pytest.mark.parametrize("hd", WIDTHS)
 @pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gds"])
 @pytest.mark.parametrize("types", [(BF16, BF16, BF16), (BF16, BF16, F32), (F32, F32, F32)])
-def test_widths(kernel: str, types: tuple[str, str, str], hd: int) -> None:
+def test_every_width_gives_the_twins_bits(
+    kernel: str, types: tuple[str, str, str], hd: int
+) -> None:
     assert_same_bits(kernel, Shape(hd=hd, types=types, chunk=6, hot=hd % 4 == 0, seed=hd))
 
 
 @pytest.mark.parametrize("hd", WIDTHS)
-def test_gemm_widths(hd: int) -> None:
+def test_every_width_of_gemm_gives_the_twins_bits(hd: int) -> None:
     assert_same_bits("gx_gemm", Shape(hd=hd, chunk=20, seed=hd))
     assert_same_bits("gx_gemm", Shape(hd=hd, chunk=33, streams=1, seed=hd))
 
@@ -131,7 +133,9 @@ def test_gemm_widths(hd: int) -> None:
 @pytest.mark.parametrize("hd", [30, 36, 128, 200, 256])
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
 @pytest.mark.parametrize("per_entry", [False, True])
-def test_pa2(types: tuple[str, str, str], hd: int, per_entry: bool) -> None:
+def test_every_width_of_pa2_gives_the_twins_bits(
+    types: tuple[str, str, str], hd: int, per_entry: bool
+) -> None:
     shape = Shape(hd=hd, types=types, chunk=6, per_entry=per_entry, hot=hd % 4 == 0, seed=hd)
     assert_same_bits("gx_pa2", shape, ti=1)
 
@@ -139,7 +143,7 @@ def test_pa2(types: tuple[str, str, str], hd: int, per_entry: bool) -> None:
 @pytest.mark.parametrize("hd", WIDTHS)
 @pytest.mark.parametrize("kernel", ["fx_read", "fx_write"])
 @pytest.mark.parametrize("bank", [BF16, F32])
-def test_forward_widths(kernel: str, bank: str, hd: int) -> None:
+def test_every_width_of_the_forward_gives_the_twins_bits(kernel: str, bank: str, hd: int) -> None:
     types = (bank, bank, bank)
     for no_snapshot in (False, True):
         shape = Shape(hd=hd, types=types, chunk=6, hot=hd % 4 == 0, no_snapshot=no_snapshot)
@@ -148,7 +152,7 @@ def test_forward_widths(kernel: str, bank: str, hd: int) -> None:
 
 @pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 @pytest.mark.parametrize("hd", [36, 128, 256])
-def test_hard_numbers(kernel: str, hd: int) -> None:
+def test_special_values_give_the_twins_bits(kernel: str, hd: int) -> None:
     for seed, types in enumerate([(BF16, BF16, BF16), (F32, BF16, F32), (BF16, INT4, F32)]):
         if kernel != "gx_gds" or types[:2] != (F32, BF16):
             shape = Shape(hd=hd, types=types, special=True, hot=True, chunk=8, seed=seed)
@@ -164,7 +168,7 @@ def test_groups_longer_than_a_block_of_records(kernel: str) -> None:
 @pytest.mark.parametrize("picks", ["skewed", "one-hot"])
 @pytest.mark.parametrize("hd", [36, 128, 130, 256])
 @pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds", "fx_write"])
-def test_long_groups(kernel: str, hd: int, picks: str) -> None:
+def test_long_groups_give_the_twins_bits(kernel: str, hd: int, picks: str) -> None:
     """Groups over several tiles and blocks of records, with whole and ragged last chunks."""
     for seed, types in enumerate([(BF16, BF16, BF16), (F32, F32, F32), (BF16, BF16, F32)]):
         shape = Shape(hd=hd, types=types, picks=picks, slots=48, streams=1, seed=seed)
@@ -182,7 +186,7 @@ def test_long_groups_of_every_row_type(types: tuple[str, str, str], per_entry: b
 
 @pytest.mark.parametrize("writes", [1, 7, 8, 9, 16, 33])
 @pytest.mark.parametrize("grad", [BF16, F32])
-def test_numbers_of_writes(grad: str, writes: int) -> None:
+def test_any_number_of_writes_gives_the_twins_bits(grad: str, writes: int) -> None:
     shape = Shape(hd=128, writes=writes, slots=64, types=(BF16, BF16, grad), padding=3)
     assert_same_bits("gx_gwr", shape, ti=1)
 

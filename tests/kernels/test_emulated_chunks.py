@@ -100,7 +100,7 @@ def _assert_whole_chunks_agree(values: dict, outputs: dict, expected: dict) -> N
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_chunk_kernels(name: str) -> None:
+def test_chunk_kernels_give_the_twins_bits(name: str) -> None:
     case = CASES[name]
     values = _prepare_values(case, chunk_inputs(case))
     outputs = prepare_outputs(case) | {"beta_rows": chain_outputs(case)["beta"]}
@@ -209,7 +209,7 @@ def test_a_block_takes_a_whole_chunk_where_chunks_are_many_and_fit() -> None:
 
 @pytest.mark.parametrize("hd", [1, 30, 36, 128, 130, 256])
 @pytest.mark.parametrize("values", [torch.float32, BF16])
-def test_token_gradients(hd: int, values: torch.dtype) -> None:
+def test_token_gradients_give_the_twins_bits(hd: int, values: torch.dtype) -> None:
     case = ChunkCase(P=2, T=37, first_step=1, values=values)
     gen = torch.Generator().manual_seed(hd)
     rows = case.chunks * case.C

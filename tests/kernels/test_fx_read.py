@@ -16,13 +16,13 @@ def shape_of(bank: str, **sizes) -> Shape:
 
 @pytest.mark.parametrize("hd", WIDTHS)
 @pytest.mark.parametrize("bank", [BF16, F32])
-def test_widths(hd, bank):
+def test_every_width_matches_the_reference(hd, bank):
     assert_matches_reference("fx_read", shape_of(bank, hd=hd, seed=hd))
 
 
 @pytest.mark.parametrize("bank", [BF16, F32])
 @pytest.mark.parametrize(("writes", "reads"), [(1, 1), (1, 40), (16, 17), (33, 2)])
-def test_numbers_of_entries(bank, writes, reads):
+def test_any_number_of_entries_matches_the_reference(bank, writes, reads):
     shape = shape_of(bank, writes=writes, reads=reads, slots=64, seed=writes)
     assert_matches_reference("fx_read", shape)
     assert_matches_reference("fx_read", shape, ti=0)
@@ -30,7 +30,7 @@ def test_numbers_of_entries(bank, writes, reads):
 
 @pytest.mark.parametrize("hd", [5, 300])
 @pytest.mark.parametrize("bank", [BF16, F32])
-def test_hard_numbers(hd, bank):
+def test_special_values_match_the_reference(hd, bank):
     for seed in range(3):
         assert_matches_reference("fx_read", shape_of(bank, hd=hd, special=True, seed=seed))
 

@@ -17,20 +17,20 @@ def shape_of(bank: str, **sizes) -> Shape:
 @pytest.mark.parametrize("hd", WIDTHS)
 @pytest.mark.parametrize("bank", [BF16, F32])
 @pytest.mark.parametrize("no_snapshot", [False, True])
-def test_widths(hd, bank, no_snapshot):
+def test_every_width_matches_the_reference(hd, bank, no_snapshot):
     assert_matches_reference("fx_write", shape_of(bank, hd=hd, no_snapshot=no_snapshot, seed=hd))
 
 
 @pytest.mark.parametrize("bank", [BF16, F32])
 @pytest.mark.parametrize("seed", range(3))
-def test_hard_numbers(bank, seed):
+def test_special_values_match_the_reference(bank, seed):
     shape = shape_of(bank, hd=13, writes=5, special=True, hot=True, seed=seed)
     assert_matches_reference("fx_write", shape)
     assert_matches_reference("fx_write", shape, ti=0)
 
 
 @pytest.mark.parametrize("padding", [0, 2, 5])
-def test_padding(padding):
+def test_padding_tokens_match_the_reference(padding):
     assert_matches_reference("fx_write", Shape(chunk=6, padding=padding))
 
 

@@ -19,14 +19,14 @@ def test_widths_and_row_types(hd, types):
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 @pytest.mark.parametrize("seed", range(3))
-def test_hard_numbers(types, seed):
+def test_special_values_match_the_reference(types, seed):
     shape = Shape(hd=13, types=types, reads=5, special=True, hot=True, seed=seed)
     assert_matches_reference("gx_gds", shape)
     assert_matches_reference("gx_gds", shape, ti=0)
 
 
 @pytest.mark.parametrize("padding", [0, 2, 5])
-def test_padding(padding):
+def test_padding_tokens_match_the_reference(padding):
     assert_matches_reference("gx_gds", Shape(chunk=6, padding=padding))
 
 

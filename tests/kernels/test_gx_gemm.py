@@ -15,7 +15,7 @@ RECORDED = torch.load(Path(__file__).parents[1] / "data/gemm_steps.pt", weights_
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_recorded(name):
+def test_recorded_steps_give_the_same_bits(name):
     step = RECORDED[name]
     d_u = step["d_u"].clone()
     kernels.gx_gemm(d_u, step["x"], step["d_dv"], ti=0, num_parallel=len(d_u))
@@ -24,19 +24,19 @@ def test_recorded(name):
 
 @pytest.mark.parametrize("hd", [1, 2, 3, 4, 5, 30, 36, 77, 128, 130, 256, 300])
 @pytest.mark.parametrize("chunk", [1, 3, 4, 7, 16])
-def test_shapes(hd, chunk):
+def test_every_small_shape_matches_the_reference(hd, chunk):
     assert_matches_reference("gx_gemm", Shape(hd=hd, chunk=chunk, streams=1, padding=0))
 
 
 @pytest.mark.parametrize("shape", [(17, 1024, 1), (256, 3, 1), (20, 33, 3)], ids=str)
-def test_larger_shapes(shape):
+def test_larger_shapes_match_the_reference(shape):
     chunk, hd, streams = shape
     small = Shape(hd=hd, chunk=chunk, streams=streams, steps=1, padding=0)
     assert_matches_reference("gx_gemm", small)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_hard_numbers(seed):
+def test_special_values_match_the_reference(seed):
     assert_matches_reference("gx_gemm", Shape(hd=21, chunk=9, special=True, seed=seed), ti=0)
 
 

@@ -14,13 +14,13 @@ WIDTHS = [1, 2, 3, 4, 5, 30, 32, 36, 48, 64, 77, 96, 128, 130, 192, 256, 300, 10
 
 @pytest.mark.parametrize("hd", WIDTHS)
 @pytest.mark.parametrize("grad", [BF16, F32])
-def test_widths(hd, grad):
+def test_every_width_matches_the_reference(hd, grad):
     assert_matches_reference("gx_gwr", Shape(hd=hd, types=(BF16, BF16, grad)))
 
 
 @pytest.mark.parametrize("grad", [BF16, F32])
 @pytest.mark.parametrize("writes", [1, 15, 16, 17, 40])
-def test_numbers_of_writes(grad, writes):
+def test_any_number_of_writes_matches_the_reference(grad, writes):
     """16 dots make a batch: fewer, as many, more, several."""
     shape = Shape(writes=writes, slots=64, types=(BF16, BF16, grad), seed=writes)
     assert_matches_reference("gx_gwr", shape)
@@ -28,7 +28,7 @@ def test_numbers_of_writes(grad, writes):
 
 
 @pytest.mark.parametrize("hd", [5, 300])
-def test_hard_numbers(hd):
+def test_special_values_match_the_reference(hd):
     for seed in range(4):
         assert_matches_reference("gx_gwr", Shape(hd=hd, special=True, seed=seed))
 

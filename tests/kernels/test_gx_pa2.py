@@ -14,7 +14,7 @@ WIDTHS = [1, 2, 3, 4, 5, 30, 32, 36, 48, 64, 77, 96, 128, 130, 192, 256, 300, 10
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_recorded(name):
+def test_recorded_steps_give_the_same_bits(name):
     step = RECORDED[name]
     after = run("gx_pa2", step["before"], step["sizes"])
     assert differing(step["before"] | step["after"], after) == []
@@ -32,20 +32,20 @@ def test_widths_and_row_types(hd, types):
 
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
 @pytest.mark.parametrize("ti", [0, 1, 2])
-def test_per_entry_layout(types, ti):
+def test_a_snapshot_row_per_entry_matches_the_reference(types, ti):
     shape = Shape(hd=36, types=types, per_entry=True, hot=True, steps=3)
     assert_matches_reference("gx_pa2", shape, ti)
 
 
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
-def test_hard_numbers(types):
+def test_special_values_match_the_reference(types):
     for seed in range(3):
         shape = Shape(hd=12, types=types, special=True, hot=seed == 1, seed=seed)
         assert_matches_reference("gx_pa2", shape)
 
 
 @pytest.mark.parametrize("padding", [0, 1, 5])
-def test_padding(padding):
+def test_padding_tokens_match_the_reference(padding):
     shape = Shape(chunk=6, padding=padding, types=(F32, BF16, F32))
     assert_matches_reference("gx_pa2", shape)
     assert_matches_reference("gx_pa2", shape, ti=0)

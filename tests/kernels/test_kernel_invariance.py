@@ -56,7 +56,7 @@ def flush_denormals():
 @pytest.mark.parametrize("name", STEP_KERNELS)
 @settings(max_examples=40, deadline=None)
 @given(shape=SHAPES)
-def test_drawn_operands(name, shape):
+def test_drawn_operands_match_the_reference(name, shape):
     assert_matches_reference(name, shape)
 
 

@@ -53,7 +53,7 @@ def enlarged(tensors: dict, names: list[str]) -> tuple[dict, int]:
 
 @pytest.mark.parametrize("types", [(BF16, BF16, BF16), (F32, F32, F32)], ids="-".join)
 @pytest.mark.parametrize("name", ["gx_gwr", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
-def test_last_rows(name, types):
+def test_the_last_rows_of_a_large_bank_are_reached(name, types):
     tensors, sizes = case(name, Shape(**vars(SHAPE) | {"types": types}))
     banks = [b for b in ("grad", "bank") if b in tensors]
     expected = run(name, tensors, sizes, ti=1)
@@ -65,7 +65,7 @@ def test_last_rows(name, types):
     assert not any(large[b][:1000].any() for b in banks)  # where a 32-bit offset would land
 
 
-def test_last_snapshots():
+def test_the_last_rows_of_a_large_snapshot_are_reached():
     """Per-entry snapshots whose second step starts past 2^32 elements."""
     shape = Shape(**vars(SHAPE) | {"per_entry": True, "types": (BF16, BF16, F32)})
     tensors, sizes = case("gx_pa2", shape)

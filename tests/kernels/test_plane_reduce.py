@@ -22,7 +22,7 @@ def reduce_both(planes, factor=None, **sizes):
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 70])
 @pytest.mark.parametrize("group", [0, 1, 3])
 @pytest.mark.parametrize("special", [False, True])
-def test_sums_and_factors(count, group, special):
+def test_sums_and_factors_match_the_reference(count, group, special):
     draw = Draw(count, special)
     entries = 2 * 2 * 4 * 3  # steps, streams, chunk, width
     planes = draw.floats(count, entries)
@@ -36,7 +36,7 @@ def test_sums_and_factors(count, group, special):
 
 
 @pytest.mark.parametrize("num_tokens", [5, 6, 7, 8])
-def test_padding(num_tokens):
+def test_padding_tokens_get_zeros(num_tokens):
     planes = torch.randn(2, 2 * 3 * 4 * 5)
     out, expected = reduce_both(planes, num_tokens=num_tokens, num_parallel=3, chunk_size=4)
     assert torch.equal(as_bits(out), as_bits(expected))

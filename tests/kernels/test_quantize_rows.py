@@ -80,7 +80,7 @@ def quantize(operands: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("argument", "wrong", "error", "message"), BAD)
-def test_one_wrong_argument(argument, wrong, error, message):
+def test_a_wrong_argument_is_named(argument, wrong, error, message):
     operands = {
         "rows": torch.ones(3, 4),
         "codes": torch.zeros(3, 4, dtype=torch.uint8),

@@ -29,7 +29,9 @@ def assert_same_bits(kernel: str, shape: Shape, ti: int | None = None) -> None:
 @pytest.mark.parametrize("hd", WIDTHS)
 @pytest.mark.parametrize("types", GRAD_TYPES, ids="-".join)
 @pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gds"])
-def test_widths(kernel: str, types: tuple[str, str, str], hd: int) -> None:
+def test_every_width_gives_the_hosts_bits(
+    kernel: str, types: tuple[str, str, str], hd: int
+) -> None:
     for seed, hot in enumerate([False, True]):
         assert_same_bits(kernel, Shape(hd=hd, types=types, chunk=17, hot=hot, seed=seed))
         assert_same_bits(kernel, Shape(hd=hd, types=types, special=True, seed=seed), ti=0)
@@ -37,14 +39,14 @@ def test_widths(kernel: str, types: tuple[str, str, str], hd: int) -> None:
 
 @pytest.mark.parametrize(("streams", "chunk"), [(2, 16), (3, 48), (2, 33), (1, 128), (1, 256)])
 @pytest.mark.parametrize("hd", WIDTHS)
-def test_gemm(streams: int, chunk: int, hd: int) -> None:
+def test_every_shape_of_gemm_gives_the_hosts_bits(streams: int, chunk: int, hd: int) -> None:
     assert_same_bits("gx_gemm", Shape(hd=hd, streams=streams, chunk=chunk, seed=hd))
     special = Shape(hd=hd, streams=streams, chunk=chunk, special=True, seed=hd)
     assert_same_bits("gx_gemm", special, ti=0)
 
 
 @pytest.mark.parametrize(("streams", "hd"), [(4, 1024), (8, 1024), (16, 128)])
-def test_gemm_tiles(streams: int, hd: int) -> None:
+def test_every_tile_of_gemm_gives_the_hosts_bits(streams: int, hd: int) -> None:
     """Problems that take the larger tiles on a large GPU."""
     for chunk in (64, 256):
         assert_same_bits("gx_gemm", Shape(hd=hd, streams=streams, chunk=chunk))
@@ -54,7 +56,7 @@ PA2_CASES = [(hd, t) for t in ROW_TYPES for hd in WIDTHS if t[1] != INT4 or hd %
 
 
 @pytest.mark.parametrize(("hd", "types"), PA2_CASES)
-def test_pa2(types: tuple[str, str, str], hd: int) -> None:
+def test_every_width_of_pa2_gives_the_hosts_bits(types: tuple[str, str, str], hd: int) -> None:
     for seed, hot in enumerate([False, True]):
         for per_entry in (False, True):
             sizes: dict[str, Any] = {"hd": hd, "types": types, "per_entry": per_entry, "seed": seed}
@@ -65,7 +67,7 @@ def test_pa2(types: tuple[str, str, str], hd: int) -> None:
 @pytest.mark.parametrize("hd", WIDTHS)
 @pytest.mark.parametrize("bank", [BF16, F32])
 @pytest.mark.parametrize("kernel", ["fx_read", "fx_write"])
-def test_forward_widths(kernel: str, bank: str, hd: int) -> None:
+def test_every_width_of_the_forward_gives_the_hosts_bits(kernel: str, bank: str, hd: int) -> None:
     for seed in range(2):
         rows: dict[str, Any] = {
             "hd": hd,
@@ -79,14 +81,14 @@ def test_forward_widths(kernel: str, bank: str, hd: int) -> None:
 
 @pytest.mark.parametrize("kernel", ["gx_gwr", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 @pytest.mark.parametrize("hot", [False, True])
-def test_many_entries(kernel: str, hot: bool) -> None:
+def test_many_entries_give_the_hosts_bits(kernel: str, hot: bool) -> None:
     """More groups than the blocks of one wave hold, long groups, several slices."""
     shape = Shape(hd=1024, chunk=64, writes=33, reads=33, slots=512, steps=1, padding=5, hot=hot)
     assert_same_bits(kernel, shape)
 
 
 @pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds", "fx_write"])
-def test_groups_across_tiles(kernel: str) -> None:
+def test_groups_across_tiles_give_the_hosts_bits(kernel: str) -> None:
     shape = Shape(hd=64, chunk=150, writes=2, reads=2, slots=3, repeat=True, hot=True)
     assert_same_bits(kernel, shape)
 
@@ -152,7 +154,7 @@ def test_addresses_that_allow_no_wide_access(kernel: str, shift: int) -> None:
 
 @pytest.mark.parametrize("planes", [1, 2, 9])
 @pytest.mark.parametrize("width", [1, 3, 4])
-def test_plane_reduce(planes: int, width: int) -> None:
+def test_plane_reduce_gives_the_hosts_bits(planes: int, width: int) -> None:
     generator = torch.Generator().manual_seed(planes)
     tokens: dict[str, Any] = {"num_tokens": 37, "num_parallel": 2, "chunk_size": 16}
     count = 2 * 48 * width

@@ -35,7 +35,7 @@ def assert_dots(planes: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("hd", [2**20, 2**20 - 1])
-def test_gather(hd):
+def test_gx_gwr_reads_wide_rows_whole(hd):
     tensors, sizes = case("gx_gwr", replace(SHAPE, hd=hd))
     after = run("gx_gwr", tensors, sizes)
     row = tensors["grad"][int(tensors["slots"][0, 0])]
@@ -44,7 +44,7 @@ def test_gather(hd):
 
 
 @pytest.mark.parametrize("hd", [2**20, 2**20 - 1])
-def test_write_side(hd):
+def test_gx_pa2_takes_wide_rows_whole(hd):
     tensors, sizes = case("gx_pa2", replace(SHAPE, hd=hd))
     after = run("gx_pa2", tensors, sizes)
     row = int(tensors["rec"][0, 0, 1])
@@ -53,7 +53,7 @@ def test_write_side(hd):
     assert_dots(after["out_g"], tensors["grad"][row], tensors["snap"][0])
 
 
-def test_read_side():
+def test_gx_gds_takes_wide_rows_whole():
     tensors, sizes = case("gx_gds", SHAPE)
     after = run("gx_gds", tensors, sizes)
     row = int(tensors["qrec"][0, 0, 1])
@@ -64,7 +64,7 @@ def test_read_side():
 
 
 @pytest.mark.parametrize("hd", [2**20, 2**20 - 1])
-def test_forward(hd):
+def test_fx_read_and_fx_write_take_wide_rows_whole(hd):
     tensors, sizes = case("fx_read", replace(SHAPE, hd=hd))
     after = run("fx_read", tensors, sizes)
     slots, bits = tensors["row_weights"][0, :, 0].long(), tensors["row_weights"][0, :, 1]

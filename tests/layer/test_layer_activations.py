@@ -15,7 +15,7 @@ NAMES = ["l2_normalize", "Identity", *sorted(set(torch_activations.__all__) - RE
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_weights(name: str) -> None:
+def test_slot_weights_are_the_activation_scaled(name: str) -> None:
     torch.manual_seed(0)
     scores = torch.randn(3, 5, 7)
     weights = SlotWeights(name, 1.5).eval()

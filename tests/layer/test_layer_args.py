@@ -72,7 +72,7 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), BAD_VALUES)
-def test_bad_value(name: str, value: object, expected: str) -> None:
+def test_a_value_out_of_range_is_refused_by_name(name: str, value: object, expected: str) -> None:
     with pytest.raises(ValueError, match=rf"^\[SparseDeltaMemoryArgs\] {name}: expected") as error:
         SparseDeltaMemoryArgs(**{**GOOD, name: value})
     assert expected in str(error.value)
@@ -80,7 +80,9 @@ def test_bad_value(name: str, value: object, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), BAD_TYPES)
-def test_bad_type(name: str, value: object, expected: str) -> None:
+def test_a_value_of_another_type_is_refused_by_name(
+    name: str, value: object, expected: str
+) -> None:
     with pytest.raises(TypeError, match=rf"^\[SparseDeltaMemoryArgs\] {name}: expected") as error:
         SparseDeltaMemoryArgs(**{**GOOD, name: value})
     assert expected in str(error.value)
@@ -97,7 +99,7 @@ def test_odd_head_size_refuses_int4() -> None:
     SparseDeltaMemoryArgs(12, num_heads=3, snapshot_quant="int4")
 
 
-def test_published_defaults() -> None:
+def test_the_defaults_are_the_published_ones() -> None:
     given = dataclasses.asdict(SparseDeltaMemoryArgs(1024))
     assert given == {
         "dim": 1024,
@@ -124,7 +126,7 @@ def test_published_defaults() -> None:
     }
 
 
-def test_derived_sizes() -> None:
+def test_sizes_follow_from_the_arguments() -> None:
     args = SparseDeltaMemoryArgs(24, num_heads=3)
     assert (args.head_dim, args.factor_dims, args.tokens_per_chunk) == (8, (100, 100), 64)
     args = SparseDeltaMemoryArgs(

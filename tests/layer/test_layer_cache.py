@@ -149,7 +149,7 @@ def test_a_cache_of_another_dtype() -> None:
     assert y.dtype == torch.bfloat16
 
 
-def test_bad_caches() -> None:
+def test_a_cache_that_does_not_fit_is_refused() -> None:
     layer = make_layer(num_heads=2)
     x = make_input(layer)
     with pytest.raises(TypeError, match=r"\[SparseDeltaMemory\] cache: expected MemoryCache or No"):

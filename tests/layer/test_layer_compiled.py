@@ -32,7 +32,7 @@ def _nothing_to_warn_of():
     assert [str(warning.message) for warning in seen] == []
 
 
-def test_a_training_step():
+def test_a_compiled_training_step_gives_the_same_gradients():
     layer, x = _layer()
     layer(x)[0].square().sum().backward()
     wanted = {name: p.grad.clone() for name, p in layer.named_parameters()}

@@ -12,7 +12,7 @@ TOLERANCE = 3e-2
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_autocast(name: str) -> None:
+def test_autocast_stays_near_float64(name: str) -> None:
     layer = make_layer(**OPTIONS[name])
     x = make_input(layer)
     with torch.autocast("cpu", torch.bfloat16):
@@ -54,7 +54,7 @@ def test_the_batch_is_summed_in_float32() -> None:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_bfloat16_layer(name: str) -> None:
+def test_a_bfloat16_layer_stays_near_float64(name: str) -> None:
     layer = make_layer(**OPTIONS[name]).bfloat16()
     x = make_input(layer).bfloat16()
     expected, bank = run64(layer, params64(layer), x)

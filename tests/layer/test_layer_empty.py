@@ -45,7 +45,7 @@ def test_values_that_are_not_finite_stay_out(size: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_dtypes(dtype: torch.dtype, autocast: bool) -> None:
+def test_no_tokens_keep_the_dtypes(dtype: torch.dtype, autocast: bool) -> None:
     layer = make_layer(**OPTIONS["everything"])
     layer = layer if autocast else layer.to(dtype)
     x = torch.zeros(2, 0, 12, dtype=dtype)

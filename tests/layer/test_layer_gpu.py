@@ -33,7 +33,7 @@ def test_gradient_repeats_bit_for_bit() -> None:
     assert all(torch.equal(grad, grads[0]) for grad in grads)
 
 
-def test_captured() -> None:
+def test_tables_are_made_before_a_capture() -> None:
     candidate_tables.cache_clear()
     static = scores(64).cuda()
     graph = torch.cuda.CUDAGraph()

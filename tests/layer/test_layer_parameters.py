@@ -59,7 +59,7 @@ def test_a_published_state_dict_loads(options: dict[str, Any]) -> None:
     assert layer.state_dict().keys() == state.keys()
 
 
-def test_initial_values() -> None:
+def test_initial_values_have_their_distributions() -> None:
     torch.manual_seed(0)
     args = SparseDeltaMemoryArgs(
         2000, num_heads=2000, slots_per_head=1, num_writes=1, num_reads=1, A_init_range=(0.5, 16)
@@ -97,7 +97,7 @@ def test_copies_are_equal_and_apart(
     assert not torch.equal(layer(x)[0], twin(x)[0])
 
 
-def test_meta_device() -> None:
+def test_a_layer_made_on_meta_is_drawn_as_usual() -> None:
     """Built without memory, given memory, drawn: as if built directly."""
     with torch.device("meta"):
         layer = SparseDeltaMemory(make_layer(**OPTIONS["everything"]).args)

@@ -99,7 +99,7 @@ NOT_ROUTED = {
 
 
 @pytest.mark.parametrize("name", NOT_ROUTED)
-def test_not_routed(routed, name):
+def test_other_projections_are_not_routed(routed, name):
     module, x = NOT_ROUTED[name]()
     assert torch.equal(project(module, x, low_latency=True), module(x))
     assert routed == []

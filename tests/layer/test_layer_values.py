@@ -11,7 +11,7 @@ from sdm_runtime import last_dispatch
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_output_and_bank(name: str) -> None:
+def test_output_and_bank_are_those_of_float64(name: str) -> None:
     layer = make_layer(**OPTIONS[name])
     x = make_input(layer)
     with torch.no_grad():
@@ -22,7 +22,7 @@ def test_output_and_bank(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_gradients(name: str) -> None:
+def test_gradients_are_those_of_float64(name: str) -> None:
     layer = make_layer(**OPTIONS[name])
     x = make_input(layer)
     given = gradients(layer, x)
@@ -81,7 +81,7 @@ def test_repeats_bit_for_bit_and_for_any_thread_count() -> None:
     assert not torch.equal(first["memory"], third["memory"])
 
 
-def test_empty_inputs() -> None:
+def test_no_tokens_leave_the_bank_alone() -> None:
     layer = make_layer()
     x = torch.zeros(2, 0, 12, requires_grad=True)
     y, cache = layer(x)

@@ -87,14 +87,14 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_the_layers_own(name: str) -> None:
+def test_a_layers_own_parameters_are_told_apart(name: str) -> None:
     layer = MADE[name]()
     assert exempt(layer) == expected(layer)
     assert exempt(layer) >= OWN
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options(name: str) -> None:
+def test_every_option_keeps_vectors_from_decay(name: str) -> None:
     layer = make_layer(**OPTIONS[name])
     names = exempt(layer)
     assert ("memory" in names) == (layer.memory is not None)
@@ -193,16 +193,16 @@ MODULES: dict[str, tuple[nn.Module, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_other_modules(name: str) -> None:
+def test_modules_of_torch_and_others_are_told_apart(name: str) -> None:
     module, names = MODULES[name]
     assert exempt(module) == names
 
 
-def test_no_parameters() -> None:
+def test_a_module_without_parameters_gives_none() -> None:
     assert split_weight_decay(nn.GELU()) == ([], [])
 
 
-def test_wrapped_modules() -> None:
+def test_wrapped_modules_count_alike() -> None:
     layer = make_layer(**OPTIONS["everything"])
     names = expected(layer)
     wrappers: tuple[Any, ...] = (nn.Sequential, checkpoint_wrapper, torch.compile)
@@ -211,7 +211,7 @@ def test_wrapped_modules() -> None:
         assert {re.sub(r"^(0|_orig_mod)\.", "", name) for name in given} == names
 
 
-def test_parametrized_modules() -> None:
+def test_parametrized_modules_count_alike() -> None:
     layer = make_layer()
     parametrizations.weight_norm(layer.Wo)
     parametrize.register_parametrization(layer, "A_log", nn.Identity())
@@ -312,7 +312,7 @@ def one_process(tmp_path):
 
 
 @pytest.mark.usefixtures("one_process")
-def test_sharded_modules() -> None:
+def test_sharded_modules_count_alike() -> None:
     layer = make_layer(**OPTIONS["everything"])
     names = expected(layer)
     wrapped = nn.parallel.DistributedDataParallel(copy.deepcopy(layer))
@@ -325,7 +325,7 @@ def test_sharded_modules() -> None:
 
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
-def test_flat_parameters() -> None:
+def test_flat_parameters_are_refused_without_views() -> None:
     """Those of several modules in one tensor have no kind; with views for each they have."""
     layer = make_layer(**OPTIONS["everything"])
     flat = FullyShardedDataParallel(copy.deepcopy(layer), device_id=torch.device("cpu"))

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 @pytest.mark.parametrize("name", ["default", "everything", "zero bank"])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoint(name: str, reentrant: bool) -> None:
+def test_checkpointing_gives_the_same_gradients(name: str, reentrant: bool) -> None:
     layer = make_layer(**OPTIONS[name])
     x = make_input(layer)
     expected = gradients(layer, x)
@@ -36,7 +36,7 @@ def test_checkpoint_of_a_continued_call(reentrant: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "everything"])
-def test_offloading(name: str) -> None:
+def test_offloading_gives_the_same_gradients(name: str) -> None:
     layer = make_layer(**OPTIONS[name])
     x = make_input(layer)
     expected = gradients(layer, x)
@@ -95,7 +95,7 @@ def test_two_calls_before_their_backwards() -> None:
         (torch.zeros(1, 1, 12).expand(2**26, 1, 12), ValueError, "of at most 2147483646"),
     ],
 )
-def test_bad_inputs(x: Any, kind: type[Exception], message: str) -> None:
+def test_an_input_of_another_kind_is_refused(x: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         make_layer()(x)
 

@@ -53,7 +53,7 @@ def test_ties_and_special_values(problem: tuple[torch.Tensor, tuple[int, ...], i
     [((9, 9), 20), ((12, 5), 60), ((1, 17), 4), ((4, 3, 5), 11), ((2,) * 6, 33), ((40,), 7)],
 )
 @pytest.mark.parametrize("steps", [2, 8, 1000])
-def test_random_scores(dims: tuple[int, ...], k: int, steps: int) -> None:
+def test_random_scores_give_the_naive_choice(dims: tuple[int, ...], k: int, steps: int) -> None:
     """Scores in multiples of 1/steps: from many ties to none."""
     torch.manual_seed(k)
     check((torch.randn(4, sum(dims)) * steps).round() / steps, dims, k)
@@ -74,7 +74,7 @@ def test_the_check_sees_another_rule_of_ties(monkeypatch: pytest.MonkeyPatch) ->
         check(torch.zeros(1, 8), (4, 4), 2)
 
 
-def test_many_slots() -> None:
+def test_many_slots_give_the_scores_of_a_full_top_k() -> None:
     """65536 slots: the scores of the best 128 are those of a top-k over every slot."""
     torch.manual_seed(0)
     scores = torch.randn(3, 512)
@@ -123,7 +123,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(torch.equal(a, b) for a, b in zip(whole, run(), strict=True))
 
 
-def test_empty_and_shapes() -> None:
+def test_results_have_their_shapes_and_dtypes() -> None:
     slots, selected = product_key_topk(torch.zeros(0, 3, 8), (4, 4), 5)
     assert slots.shape == selected.shape == (0, 3, 5)
     slots, selected = product_key_topk(torch.randn(2, 3, 8), (4, 4), 5)

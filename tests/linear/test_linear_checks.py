@@ -45,12 +45,12 @@ DECLINED = {
 
 
 @pytest.mark.parametrize("name", DECLINED)
-def test_declined(name):
+def test_what_the_kernel_cannot_take_is_said(name):
     change, reason = DECLINED[name]
     assert reason in unsupported(*change(*operands(5, 16, 64)))
 
 
-def test_address():
+def test_misaligned_addresses_are_said():
     x, weight, _ = operands(5, 16, 64)
     assert misaligned(x, weight) is None
     shifted = torch.empty(5 * 64 + 1, dtype=torch.bfloat16)[1:].view(5, 64)

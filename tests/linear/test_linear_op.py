@@ -24,7 +24,7 @@ def test_values_against_float64(shape, bias):
     assert error(bf16_linear(x, weight, b), expected + 0.1 * expected.abs().mean()) > 4e-3
 
 
-def test_leading_dimensions():
+def test_leading_dimensions_are_rows():
     x, weight, bias = operands(24, 16, 32)
     y = bf16_linear(x, weight, bias)
     assert torch.equal(bf16_linear(x.view(2, 3, 4, 32), weight, bias), y.view(2, 3, 4, 16))
@@ -75,13 +75,13 @@ def test_compiles_as_one_graph():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_opcheck(bias):
+def test_the_operator_passes_torchs_opcheck(bias):
     x, weight, b = operands(3, 16, 24, bias=bias)
     x.requires_grad_()
     torch.library.opcheck(_bf16_linear, (x, weight, b))
 
 
-def test_meta_tensors():
+def test_meta_tensors_give_shape_and_dtype():
     x, weight, bias = (t.to("meta") for t in operands(6, 16, 24))
     y = bf16_linear(x.view(2, 3, 24), weight, bias)
     assert y.shape == (2, 3, 16)

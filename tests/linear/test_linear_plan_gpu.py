@@ -107,14 +107,14 @@ def test_compiles_as_one_graph(backend):
     assert error(x.grad, (active.double() * 2 @ weight).cpu()) < 2e-2
 
 
-def test_opcheck():
+def test_the_operator_passes_torchs_opcheck():
     x, weight, bias = operands(3, 16, 24, device="cuda")
     x.requires_grad_()
     with forced(next(choices())):
         torch.library.opcheck(_bf16_linear, (x, weight, bias))
 
 
-def test_gradients():
+def test_gradients_are_near_those_of_float64():
     given = operands(12, 64, 136, device="cuda")
     ours = [t.clone().requires_grad_() for t in given]
     exact = [t.double().requires_grad_() for t in given]

@@ -49,7 +49,7 @@ def test_pick_follows_the_number_of_sms():
     assert pick((1, 4096, 4096), 528).splits == 4
 
 
-def test_table():
+def test_the_table_of_tactics_fits_a_block():
     entries = [t["entry"] for t in tactics()]
     assert len(set(entries)) == len(entries)
     for tactic in tactics():

@@ -146,7 +146,7 @@ def test_only_what_changed_is_reported():
     assert len(changes(None, before)) == 2
 
 
-def test_table_and_targets():
+def test_the_table_and_the_targets_are_printed():
     static, plain = both(1.6, 1.2, 1), point({"chain": 1.1}, route="plain")
     text = table([measure.Measured([plain, static], static, 7.5, 1800.0)], 1.05)
     assert text.splitlines()[2:] == [

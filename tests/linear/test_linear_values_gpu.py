@@ -35,7 +35,7 @@ def wrong_elements(y, expected, magnitude) -> int:
 
 @pytest.mark.parametrize("tactic", list(choices()), ids=name)
 @pytest.mark.parametrize("bias", [False, True])
-def test_every_tactic(tactic, bias):
+def test_every_tactic_is_right_at_its_tiles_edges(tactic, bias):
     tile = tactics()[tactic.index]["tokens"]
     for m, (n, k) in ((1, WIDE), (tile - 1, DEEP), (tile, WIDE), (tile + 1, DEEP)):
         given, expected, magnitude = case(m, n, k, bias)

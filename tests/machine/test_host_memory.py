@@ -56,7 +56,7 @@ def test_empty_rows_like():
         assert ADVISED in mapping_flags(rows.data_ptr() + rows.nbytes // 2)
 
 
-def test_wrong_arguments():
+def test_what_is_no_host_tensor_is_refused():
     with pytest.raises(TypeError, match=r"expected a torch\.Tensor, got list"):
         advise_huge_pages([1.0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expected a tensor on cpu, got meta"):

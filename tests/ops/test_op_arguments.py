@@ -86,14 +86,14 @@ def _check_untouched(inputs, call_it, error, name, message):
 
 
 @pytest.mark.parametrize(("name", "change", "error", "message"), _BAD_INPUTS)
-def test_bad_input(name, change, error, message):
+def test_a_wrong_input_is_named_and_nothing_changed(name, change, error, message):
     inputs = make_inputs(CASE)
     inputs[name] = change(inputs[name])
     _check_untouched(inputs, lambda: call(CASE, inputs), error, name, message)
 
 
 @pytest.mark.parametrize(("name", "value", "error", "message"), _BAD_OPTIONS)
-def test_bad_option(name, value, error, message):
+def test_a_wrong_option_is_named_and_nothing_changed(name, value, error, message):
     inputs = make_inputs(CASE)
     _check_untouched(inputs, lambda: call(CASE, inputs, **{name: value}), error, name, message)
 

@@ -24,7 +24,7 @@ def two_threads():
         yield
 
 
-def test_after_threads(two_threads):
+def test_a_child_forked_after_threads_is_told(two_threads):
     wanted = pytest.approx(_sum(), rel=1e-5)
     said = answer_of_child(_sum, "fork")
     assert isinstance(said, str)

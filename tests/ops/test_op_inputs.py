@@ -18,7 +18,7 @@ def _same(given, wanted):
 
 
 @pytest.mark.parametrize("flat", [["k_idx"], ["v", "g"], list(make_inputs(CASE))])
-def test_two_dimensional_inputs(flat):
+def test_two_dimensional_inputs_give_the_same_bits(flat):
     inputs = make_inputs(CASE)
     for name in flat:
         inputs[name] = inputs[name].flatten(0, -2)
@@ -28,14 +28,14 @@ def test_two_dimensional_inputs(flat):
         assert given.grads[name].shape == inputs[name].shape
 
 
-def test_int64_indices():
+def test_int64_indices_give_the_same_bits():
     inputs = make_inputs(CASE)
     for name in ("k_idx", "q_idx"):
         inputs[name] = inputs[name].long()
     _same(run(CASE, inputs), run(CASE))
 
 
-def test_any_strides():
+def test_inputs_of_any_strides_give_the_same_bits():
     inputs = make_inputs(CASE)
     leaves = {}
     for name, x in inputs.items():

@@ -34,7 +34,7 @@ def _assert_same_places(given, wanted):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", _ELEMENTS)
-def test_one_bad_element(name, value):
+def test_one_bad_element_stays_in_its_places(name, value):
     inputs = _with(name, value)
     given, wanted = run(CASE, inputs), expected(CASE, inputs)
     _assert_same_places(given.readings, wanted.readings)
@@ -99,7 +99,7 @@ def test_weights_whose_product_overflows():
 
 
 @pytest.mark.parametrize("zeros", [["memory"], ["v", "memory"], ["beta"], ["k_val"], ["g"]])
-def test_zeros(zeros):
+def test_inputs_of_zeros_match_the_recurrence(zeros):
     inputs = make_inputs(CASE)
     for name in zeros:
         inputs[name].zero_()

@@ -61,7 +61,7 @@ def test_repeats_and_thread_counts_give_the_same_bits(dtype, sizes):
     assert not any(torch.equal(x, y) for x, y in zip(other, wanted, strict=True))
 
 
-def test_last_dispatch():
+def test_last_dispatch_says_what_ran():
     inputs = make_inputs(CASE)
     call(CASE, inputs)
     before = sdm_runtime.last_dispatch()

@@ -61,7 +61,7 @@ def _rows(dtype, columns=10):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_fp8_encode(dtype):
+def test_fp8_codes_are_the_nearest_ones(dtype):
     rows = _rows(dtype)
     stored, scales = encode(rows, snapshot_format("fp8", dtype, 10))
     for row, codes, scale in zip(rows.tolist(), stored.tolist(), scales.tolist(), strict=True):
@@ -70,7 +70,7 @@ def test_fp8_encode(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_int4_encode(dtype):
+def test_int4_codes_are_the_nearest_ones(dtype):
     rows = _rows(dtype)
     stored, scales = encode(rows, snapshot_format("int4", dtype, 10))
     assert stored.shape == (40, 5)
@@ -110,7 +110,7 @@ def test_fp8_keeps_nan_and_saturates():
     assert stored[0, 0] == 0x7E
 
 
-def test_formats():
+def test_only_formats_that_lose_nothing_are_exact():
     assert snapshot_format("none", torch.float32, 3).exact
     assert snapshot_format("bf16", torch.bfloat16, 3).exact
     assert not snapshot_format("bf16", torch.float32, 3).exact

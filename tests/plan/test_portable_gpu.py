@@ -37,13 +37,13 @@ def run_tests(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "tests",
     [
-        ("test_steps_gpu.py", "test_widths or test_gemm or test_many_entries or test_groups"),
-        ("test_steps_gpu.py", "test_pa2 or test_addresses or test_plane_reduce"),
+        ("test_steps_gpu.py", "width_gives or of_gemm or test_many_entries or test_groups"),
+        ("test_steps_gpu.py", "of_pa2 or test_addresses or test_plane_reduce"),
         ("test_chains_gpu.py", "same_bits and not early"),  # early launches do not exist there
     ],
     ids=["kernels", "pa2", "chain"],
 )
-def test_the_same_bits(tests: tuple[str, str]) -> None:
+def test_other_profiles_give_the_same_bits(tests: tuple[str, str]) -> None:
     done = run_tests(str(KERNELS / tests[0]), "-k", tests[1])
     assert done.returncode == 0, done.stdout[-3000:]
     assert " passed" in done.stdout

@@ -173,7 +173,7 @@ CASES = [(name, *bad) for name, bads in BAD.items() for bad in bads]
 
 
 @pytest.mark.parametrize(("name", "argument", "change", "error", "message"), CASES)
-def test_one_wrong_argument(name, argument, change, error, message):
+def test_a_wrong_argument_is_named_and_nothing_changed(name, argument, change, error, message):
     tensors, sizes = case(name, SHAPE)
     arguments = tensors | sizes | {"ti": 0}
     arguments[argument] = changed(change)(arguments.get(argument))
@@ -269,7 +269,7 @@ REDUCE_BAD = [
 
 
 @pytest.mark.parametrize(("argument", "change", "error", "message"), REDUCE_BAD)
-def test_plane_reduce(argument, change, error, message):
+def test_a_wrong_argument_of_plane_reduce_is_named(argument, change, error, message):
     arguments: dict[str, Any] = {
         "planes": torch.ones(2, 48), "out": torch.ones(48), "factor": torch.ones(16), "group": 3,
         "negate": True, "num_tokens": 7, "num_parallel": 2, "chunk_size": 4,

@@ -36,7 +36,7 @@ def run_tool(tmp_path: Path, said: str, status: int = 0) -> subprocess.Completed
     ("said", "status", "expected"),
     [("", 0, 0), ("a warning", 0, 0), (REMARK, 0, 1), (REMARK, 3, 3)],
 )
-def test_status(tmp_path, said, status, expected):
+def test_slow_code_and_errors_end_the_build(tmp_path, said, status, expected):
     result = run_tool(tmp_path, said, status)
     assert result.returncode == expected
     assert said in result.stdout

@@ -115,7 +115,7 @@ def test_other_config_is_refused(new_small_trainer, session, tmp_path: Path) -> 
         settle_config(session, other, checkpoint)
 
 
-def test_damaged_files(new_small_trainer, tmp_path: Path) -> None:
+def test_damaged_files_are_refused(new_small_trainer, tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     with pytest.raises(CheckpointError, match="no such checkpoint"):
         load_checkpoint(path)

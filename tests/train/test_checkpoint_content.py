@@ -194,7 +194,7 @@ def test_settings_of_the_optimizer_are_the_configs(path: Path, new_small_trainer
 
 
 @pytest.mark.parametrize("kind", ["cut", "flipped"])
-def test_damaged_bytes(path: Path, new_small_trainer, kind: str) -> None:
+def test_damaged_bytes_are_refused(path: Path, new_small_trainer, kind: str) -> None:
     whole = path.read_bytes()
     chance = torch.Generator().manual_seed(0)
     messages = []

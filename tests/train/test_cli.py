@@ -166,7 +166,7 @@ def test_mistakes_get_one_line(sdm_train, words: list[str], message: str) -> Non
     assert not Path("runs").exists()
 
 
-def test_unreadable_checkpoint(sdm_train, text_files: list[Path]) -> None:
+def test_an_unreadable_checkpoint_ends_the_command(sdm_train, text_files: list[Path]) -> None:
     Path("runs/text").mkdir(parents=True)
     Path("runs/text/checkpoint.pt").write_text("not a checkpoint")
     for words in ([], ["--resume"]):

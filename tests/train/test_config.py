@@ -52,7 +52,7 @@ def test_defaults_are_in_range(task: Literal["text", "recall"]) -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "message"), BAD, ids=lambda v: str(v)[:30])
-def test_bad_settings(name: str, value: Any, message: str) -> None:
+def test_a_wrong_setting_is_refused_by_name(name: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         DEFAULTS["text"].replaced({name: value}).check()
     wrong = "dim" if name == "model.memory_heads" else name.rpartition(".")[2]

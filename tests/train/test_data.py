@@ -84,7 +84,7 @@ def test_standard_library_is_this_pythons() -> None:
     assert not parts & {"site-packages", "dist-packages", "test", "tests"}
 
 
-def test_bad_files(tmp_path: Path) -> None:
+def test_unusable_files_are_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.touch()
     good = tmp_path / "good.txt"

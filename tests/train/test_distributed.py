@@ -81,7 +81,7 @@ def test_rows_make_up_the_batch() -> None:
         worlds[0].check_batch(7)
 
 
-def test_devices(monkeypatch) -> None:
+def test_a_process_gets_its_own_device(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert choose_device("auto", 1) == torch.device("cpu")

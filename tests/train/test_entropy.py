@@ -56,7 +56,7 @@ def test_against_a_plain_count(corpus: Corpus) -> None:
     assert own < bigram
 
 
-def test_known_values() -> None:
+def test_entropies_of_known_texts() -> None:
     alternating = from_bytes([("ab", b"ab" * 50)])
     found = ngram_entropies(alternating, alternating)
     assert found.unigram_in_sample == pytest.approx(1.0)

@@ -63,7 +63,7 @@ def test_a_loss_that_is_not_finite_is_an_error(new_small_trainer) -> None:
         trainer.run(1, SilentProgress())
 
 
-def test_learning_rate() -> None:
+def test_the_learning_rate_warms_up_and_falls() -> None:
     config = OptimConfig(learning_rate=1.0, warmup_steps=10)
     rates = [learning_rate(config, step, 110) for step in range(110)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
@@ -74,7 +74,7 @@ def test_learning_rate() -> None:
     assert learning_rate(OptimConfig(warmup_steps=0), 0, 1) == OptimConfig().learning_rate
 
 
-def test_decay_groups() -> None:
+def test_the_optimizer_decays_one_group_alone() -> None:
     model = ByteModel(dataclasses.replace(SMALL.model, memory_blocks=(0,)))
     names = {id(p): name for name, p in model.named_parameters()}
     optimizer = make_optimizer(model, OptimConfig(weight_decay=0.3), torch.device("cpu"))

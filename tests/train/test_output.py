@@ -35,7 +35,7 @@ def test_a_reader_that_goes_away(text_files: list[Path], tmp_path: Path) -> None
     expect_whole(tmp_path)
 
 
-def test_a_full_disk(text_files: list[Path], tmp_path: Path) -> None:
+def test_a_full_disk_ends_no_run(text_files: list[Path], tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         process = start([*WORDS, *text_files], tmp_path, stdout=full)
         _, err = process.communicate(timeout=60)
@@ -54,7 +54,9 @@ def test_nowhere_to_say_anything(text_files: list[Path], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("closed", [(1,), (1, 2), (0, 1, 2)], ids=str)
-def test_closed_streams(text_files: list[Path], tmp_path: Path, closed: tuple[int, ...]) -> None:
+def test_closed_streams_end_no_run(
+    text_files: list[Path], tmp_path: Path, closed: tuple[int, ...]
+) -> None:
     def close() -> None:
         for number in closed:
             os.close(number)

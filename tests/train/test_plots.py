@@ -140,7 +140,9 @@ def test_chance_is_within_the_limits_of_small_losses() -> None:
     assert left.get_ylim()[1] > np.log(16)
 
 
-def test_text_picture(new_small_trainer, corpus: Corpus, tmp_path: Path) -> None:
+def test_a_picture_of_a_text_run_is_drawn(
+    new_small_trainer, corpus: Corpus, tmp_path: Path
+) -> None:
     trainer = new_small_trainer()
     trainer.run(6, SilentProgress())
     cpu = torch.device("cpu")
@@ -151,7 +153,7 @@ def test_text_picture(new_small_trainer, corpus: Corpus, tmp_path: Path) -> None
     assert 0.01 < ink(path) < 0.4
 
 
-def test_recall_picture(tmp_path: Path) -> None:
+def test_a_picture_of_a_recall_run_is_drawn(tmp_path: Path) -> None:
     learned = History(losses=[2.0, 1.0, 0.1], evaluations=[(1, 0.1), (3, 0.9)])
     stuck = History(losses=[2.0, 2.0, 2.0], evaluations=[(1, 0.06), (3, 0.06)])
     plot_recall(tmp_path / "report.png", learned, stuck, chance=1 / 16, gap=64, window=7)

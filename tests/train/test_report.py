@@ -38,7 +38,7 @@ def backward_once() -> None:
     sdm_write_read(bank, index, weight, v, gate, -gate, index, weight, **options).sum().backward()
 
 
-def test_last_chain(tmp_path: Path) -> None:
+def test_the_last_chain_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "made" / "last.chain"
     keep_last_chain()
     try:

@@ -90,6 +90,8 @@ def test_batch_larger_than_an_epoch(documents: Documents) -> None:
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("length", (0, 1)), ("batch_size", (1, 0))])
-def test_bad_sizes(documents: Documents, name: str, sizes: tuple[int, int]) -> None:
+def test_sizes_of_nothing_are_refused(
+    documents: Documents, name: str, sizes: tuple[int, int]
+) -> None:
     with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
         SequenceSampler(documents, *sizes, seed=0)
