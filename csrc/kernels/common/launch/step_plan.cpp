@@ -4,10 +4,10 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/common/rows/row_bits.h"
 #include "kernels/common/launch/row_checks.h"
 #include "kernels/common/launch/step_kernel.h"
 #include "kernels/common/math/ordered_math.h"
+#include "kernels/common/rows/row_bits.h"
 #include "plancap/base/error.h"
 
 namespace sdm {
