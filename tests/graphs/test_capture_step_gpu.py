@@ -83,7 +83,7 @@ WHOLE_CALL = """
 import torch
 from sdm_runtime import last_dispatch, sdm_write_read
 from sdm_runtime.graphs import capture_step
-from sdm_runtime.ops import chain_operands
+from sdm_runtime.ops.backward import operands as chain_operands
 chain_operands._LARGE_BYTES = LARGE_BYTES
 P, T, S, W = 2, 200, 512, 4
 gen = torch.Generator("cuda").manual_seed(3)
@@ -258,9 +258,9 @@ def test_a_thread_copies_from_pinned_memory_while_a_step_is_captured():
 
 def test_the_control_of_a_capture_that_forbids_it_to_every_thread(in_new_process):
     in_new_process("""
-from sdm_runtime import graphs
+from sdm_runtime.graphs import captured_step
 from test_capture_step_gpu import capture_beside_copies
-graphs._ERROR_MODE = "global"
+captured_step._ERROR_MODE = "global"
 try:
     print("it was not in the way", capture_beside_copies())
 except (RuntimeError, AssertionError) as error:

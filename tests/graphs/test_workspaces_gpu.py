@@ -86,7 +86,7 @@ def test_a_captured_step_keeps_the_workspaces_of_its_threads(dtype):
 
 def test_a_captured_step_keeps_a_workspace_of_cublaslts_own(in_new_process):
     code = (
-        "import torch\nfrom test_gpu_workspaces import expect_step_held\n"
+        "import torch\nfrom test_workspaces_gpu import expect_step_held\n"
         "expect_step_held(torch.bfloat16)\nprint('ok')\n"
     )
     in_new_process(code, TORCH_CUBLASLT_UNIFIED_WORKSPACE="0")

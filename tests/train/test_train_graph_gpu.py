@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from sdm_runtime import inspect, kernels
+from sdm_runtime import inspect
 from sdm_runtime.dispatch import keep_last_chain, last_chain
+from sdm_runtime.kernels.steps import plan_step
 from sdm_runtime.machine.backends import supports_pdl
-from sdm_runtime.ops.routes import bound_chains
+from sdm_runtime.ops.routes import bound_chains, step_chain
 from sdm_runtime.train.config import DEFAULTS
 from sdm_runtime.train.tasks.recall import RecallTask
 from sdm_runtime.train.trainer.capture import captured
@@ -67,10 +68,14 @@ def test_a_capture_without_pdl_for_one_kernel_is_reported_as_exactly_that(monkey
     if not supports_pdl(torch.device("cuda", torch.cuda.current_device())):
         pytest.skip("no programmatic launch here")
     _, chain, _ = capture_training_step()
-    plan = kernels.plan_gx_pa2
+    plan = plan_step
     # Calls of this kind have been recorded: record this one anew, and keep it from later calls.
     monkeypatch.setattr(bound_chains, "_templates", {})
-    monkeypatch.setattr(kernels, "plan_gx_pa2", lambda *a, **k: plan(*a, **(k | {"pdl": False})))
+
+    def without_pdl_for_pa2(kernel, given):
+        return plan(kernel, given | {"pdl": False} if kernel == "gx_pa2" else given)
+
+    monkeypatch.setattr(step_chain, "plan_step", without_pdl_for_pa2)
     broken, own, _ = capture_training_step()
     report = inspect.graph(broken.graph, chain)
     assert not report.faithful
