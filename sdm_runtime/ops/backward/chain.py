@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from time import perf_counter_ns
+
 from sdm_runtime.ops.backward.gemm_step import choose_gemm
 from sdm_runtime.ops.backward.operands import ChainOperands
 from sdm_runtime.ops.call.call import Call
@@ -12,8 +15,10 @@ KERNELS = ("gx_gwr", GEMM, "gx_pa2", "gx_gds")
 
 def build_chain(operands: ChainOperands, call: Call) -> PassChain:
     """The chain over all steps of a call."""
+    begin = perf_counter_ns()
     geometry, bank = call.geometry, operands.bank
-    return step_chain(
+    gemm = choose_gemm(operands, geometry, call.gemm)
+    built = step_chain(
         KERNELS,
         operands.tensors(),
         StepSizes(
@@ -26,7 +31,8 @@ def build_chain(operands: ChainOperands, call: Call) -> PassChain:
         steps=geometry.steps,
         order="descending",
         kind=(call, bank.dtype),
-        gemm=choose_gemm(operands, geometry, call.gemm),
+        gemm=gemm,
         arenas=(operands.dots, operands.records),
         snap_format=call.form.rows,
     )
+    return replace(built, plan_us=(perf_counter_ns() - begin) / 1e3 - gemm.probe_us)

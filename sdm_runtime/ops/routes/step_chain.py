@@ -48,7 +48,7 @@ class PassChain:
     chain: StepChain
     gemm: GemmChoice
     pdl: bool
-    plan_us: float  # of recording or binding it
+    plan_us: float  # of recording or binding it, and of choosing the product where that is done
 
     def run(self) -> None:
         """Run every step."""
