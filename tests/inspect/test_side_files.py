@@ -133,7 +133,10 @@ WRONG_MEMBERS = {
         ('kernels [{"name": "k"}]', "kernels[0]: stream: expected an integer, got none"),
         ("start 1e400", "a float can hold, got 1e400"),
         ("start NaN", "expected a number, got NaN"),
-        ("start 1" + "0" * 400, "kernels[0]: start_us: expected a number, got 1000"),
+        (
+            "start 1" + "0" * 400,
+            "kernels[0]: start_us: expected a number that a float can hold, got 1000",
+        ),
         ('start "0"', "kernels[0]: start_us: expected a number, got '0'"),
         ("start -1e308", "kernels[0]: expected times up to 1e+15 us, got 1 us from -1e+308 us"),
         ("start 1e16", "kernels[0]: expected times up to 1e+15 us"),

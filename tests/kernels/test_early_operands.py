@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sdm_runtime import _core
+from sdm_runtime.kernels.steps import step_tables
 
 KERNELS = Path(__file__).parents[2] / "csrc" / "kernels" / "step"
 ROW = re.compile(r"^// (\w+) .*\bbefore the wait\b", re.M)
@@ -16,7 +17,7 @@ def early_of_source(text):
     return set(ROW.findall(text[: text.index("#pragma once")]))
 
 
-@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
+@pytest.mark.parametrize("kernel", sorted(step_tables()))
 def test_the_table_of_the_source(kernel):
     source = (KERNELS / kernel / f"{kernel}.cuh").read_text()
     assert early_of_source(source)

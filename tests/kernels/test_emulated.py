@@ -17,6 +17,8 @@ from kernel_cases import BF16, E4M3, F32, INT4, ROW_TYPES, Shape
 from kernel_checks import case, copies, differing
 from step_params import block_values
 
+from sdm_runtime.kernels.steps import step_tables
+
 pytestmark = [
     pytest.mark.skipif(
         (platform.system(), platform.machine()) != ("Linux", "x86_64") or not shutil.which("g++"),
@@ -95,6 +97,7 @@ def launches(kernel: str, shape: Shape):
         return record_launches(kernel, (bank,), shape, shape.writes)
     if kernel == "gx_gemm":
         return gemm_launches(shape)
+    assert kernel in ("gx_gwr", "fx_read")
     return gather_launches(kernel, grad if kernel == "gx_gwr" else bank, shape)
 
 
@@ -150,7 +153,7 @@ def test_every_width_of_the_forward_gives_the_twins_bits(kernel: str, bank: str,
         assert_same_bits(kernel, shape, ti=1)
 
 
-@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
+@pytest.mark.parametrize("kernel", sorted(step_tables()))
 @pytest.mark.parametrize("hd", [36, 128, 256])
 def test_special_values_give_the_twins_bits(kernel: str, hd: int) -> None:
     for seed, types in enumerate([(BF16, BF16, BF16), (F32, BF16, F32), (BF16, INT4, F32)]):

@@ -10,8 +10,9 @@ from kernel_cases import ROW_TYPES, Shape
 from kernel_checks import assert_matches_reference, case, copies, differing, run
 
 from sdm_runtime import StepChain, kernels
+from sdm_runtime.kernels.steps import step_tables
 
-STEP_KERNELS = ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"]
+STEP_KERNELS = sorted(step_tables())
 SHAPES = st.builds(
     Shape,
     hd=st.sampled_from([1, 2, 4, 6, 9, 64, 66, 128, 132]),

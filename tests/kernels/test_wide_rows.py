@@ -12,6 +12,7 @@ from kernel_checks import as_bits, case, run
 from kernel_reference import row_dot, slices
 
 from sdm_runtime import kernels
+from sdm_runtime.kernels.steps import step_tables
 
 SHAPE = Shape(hd=2**20, streams=1, chunk=1, writes=1, reads=1, steps=1, slots=2, padding=0)
 SOME_SLICES = [0, 1, 7, 8, 4095, -1]
@@ -82,7 +83,7 @@ def test_fx_read_and_fx_write_take_wide_rows_whole(hd):
     assert torch.equal(after["snap"][0], tensors["bank"][row])
 
 
-@pytest.mark.parametrize("name", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
+@pytest.mark.parametrize("name", sorted(step_tables()))
 def test_wider_rows_are_refused(name):
     tensors, sizes = case(name, replace(SHAPE, hd=2**20 + 1, types=(BF16, BF16, BF16)))
     with pytest.raises(ValueError, match=re.escape("hd: expected 1..2^20 columns, got 1048577")):

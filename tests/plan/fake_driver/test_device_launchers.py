@@ -11,6 +11,7 @@ from core_testing import core_testing
 import sdm_runtime
 from sdm_runtime import CudaError, StepChain, _core, kernels
 from sdm_runtime.kernels import planes, steps
+from sdm_runtime.kernels.steps import step_tables
 from sdm_runtime.plan import chain, plan, unread
 from sdm_runtime.tensor import arguments, written
 from sdm_runtime.tensor.refs import tensor_ref
@@ -167,7 +168,7 @@ def test_the_forwards_chain_runs_and_replays(on_device, hd, dtype, keep):
     assert [e["params"] for e in driver.log("node")] == [e["params"] for e in launches]
 
 
-@pytest.mark.parametrize("kernel", ["gx_gwr", "gx_gemm", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
+@pytest.mark.parametrize("kernel", sorted(step_tables()))
 def test_every_instance_of_a_step_kernel_waits(kernel):
     entries = [entry for entry in core_testing().device_entries() if entry[1] == kernel]
     assert entries

@@ -62,21 +62,23 @@ int64_t plane_stride(const StepKernel& kernel, const StepSizes& sizes) {
 
 int64_t row_type(RowType type) { return static_cast<int32_t>(type); }
 
-// A number of the block; 0 for one that the kernel's own function writes, or that is reserved.
-int64_t number(const StepKernel& kernel, const StepRow& row, const StepSizes& sizes, int32_t step) {
+// A number of the block: as the caller gives it, or as it follows from the operands; 0 for one that
+// is reserved or that the kernel's own function writes.
+int64_t number(const StepKernel& kernel, const StepRow& row, const StepArgs& args,
+               const StepSizes& sizes, int32_t step) {
+  if (row.given) return args.number(row.field.name).value_or(0);
+  if (row.word || row.is("reserved")) return 0;
   if (row.is("step")) return step;
-  if (row.is("num_parallel")) return sizes.num_parallel;
   if (row.is("chunk_size")) return sizes.chunk_size;
   if (row.is("num_writes")) return sizes.num_writes;
   if (row.is("num_reads")) return sizes.num_reads;
-  if (row.is("num_tokens")) return sizes.num_tokens;
   if (row.is("hd")) return sizes.hd;
   if (row.is("plane_stride")) return plane_stride(kernel, sizes);
   if (row.is("bank_type")) return row_type(sizes.bank_type);
   if (row.is("grad_type")) {
     return row_type(kernel.find(Form::kGradRows) ? sizes.grad_type : sizes.bank_type);
   }
-  return 0;
+  SDM_INTERNAL_CHECK(false, kernel.name, ": nothing says what ", row.field.name, " is");
 }
 
 using Block = std::array<std::byte, kMostStepParamBytes>;
@@ -90,7 +92,7 @@ void fill(const StepKernel& kernel, const StepArgs& args, const StepSizes& sizes
       const void* address = tensor ? tensor->data : nullptr;
       std::memcpy(to, &address, sizeof(address));
     } else {
-      const int64_t value = number(kernel, row, sizes, step);
+      const int64_t value = number(kernel, row, args, sizes, step);
       std::memcpy(to, &value, row.field.size);  // little-endian: the low bytes
     }
   }

@@ -142,10 +142,10 @@ void check_step_plan(const StepKernel& kernel, const ParamView& view) {
   }
   view.expect(grad_rows == 0 || grad_rows == bank_rows, "grad",
               cat(bank_rows, " rows, as the bank has"), std::to_string(grad_rows));
+  if (kernel.check_rest) kernel.check_rest(view);
   for (const StepRow& row : kernel.rows) {
     if (row.operand && !(row.optional && !view.has(row.field.name))) check_operand(part, row);
   }
-  if (kernel.check_rest) kernel.check_rest(view);
 }
 
 }  // namespace sdm

@@ -55,12 +55,21 @@ void measure_row_weights(const char* kernel, const char* operand, const TensorRe
   sizes.chunks = chunks_of_rows(kernel, operand, tensor, sizes.chunk_size);
 }
 
-// N, and what else the caller does not give, from the operand whose shape tells it.
-void measure_chunks(const StepKernel& kernel, const StepArgs& args, StepSizes& sizes) {
-  const auto row = std::ranges::find_if(kernel.rows, &StepRow::measured);
-  SDM_INTERNAL_CHECK(row != kernel.rows.end(), kernel.name, " has no operand that tells N");
-  const TensorRef& tensor = args.at(row->operand);
+// hd of token rows; how many there are is checked when N is known.
+void measure_token_rows(const char* kernel, const char* operand, const TensorRef& tensor,
+                        StepSizes& sizes) {
+  SDM_EXPECT(tensor.ndim == 2 || tensor.ndim == 3, kValue, kernel, operand, "float32 [N*C, hd]",
+             tensor.describe());
+  sizes.hd = tensor.shape[tensor.ndim - 1];
+  expect_head_dim(kernel, sizes.hd);
+}
+
+// What the caller does not give, from an operand whose shape tells it.
+void measure_by(const StepKernel& kernel, const StepRow* row, const TensorRef& tensor,
+                StepSizes& sizes) {
   switch (row->form.form) {
+    case Form::kTokenRows:
+      return measure_token_rows(kernel.name, row->operand, tensor, sizes);
     case Form::kRecords:
       expect_records(kernel.name, row->operand, tensor, sizes.chunk_entries(row->form.entries));
       sizes.chunks = tensor.shape[0];
@@ -80,6 +89,15 @@ void measure_chunks(const StepKernel& kernel, const StepArgs& args, StepSizes& s
       return expect_head_dim(kernel.name, sizes.hd);
     default:
       SDM_INTERNAL_CHECK(false, kernel.name, ": ", row->operand, " cannot tell N");
+  }
+}
+
+// N, and what else the caller does not give, from the operands whose shapes tell it.
+void measure_chunks(const StepKernel& kernel, const StepArgs& args, StepSizes& sizes) {
+  SDM_INTERNAL_CHECK(std::ranges::any_of(kernel.rows, &StepRow::measured), kernel.name,
+                     " has no operand that tells N");
+  for (const StepRow& row : kernel.rows) {
+    if (row.measured) measure_by(kernel, &row, args.at(row.operand), sizes);
   }
 }
 

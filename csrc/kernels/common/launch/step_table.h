@@ -11,8 +11,8 @@
 
 namespace sdm {
 
-// P sequences, C tokens a chunk, N chunks, E entries a token. A step's part of an operand is its P
-// chunks, one step's after another's, except where all of it is any step's.
+// P sequences, C tokens a chunk, N chunks, E entries a token. A step touches its P chunks' part,
+// one step's after another's; of bank and grad rows, any step may touch any.
 enum class Form : uint8_t {
   kOdd,             // the kernel's own functions say it
   kBankRows,        // float32 or bfloat16 [rows, hd]; any step may touch any of it
@@ -63,7 +63,7 @@ struct StepRow {
   OperandForm form = {};
   plancap::Access access = plancap::Access::kRead;
   bool early = false;     // loaded before the wait for the launch ahead
-  bool measured = false;  // its shape tells N, and what else no caller gives
+  bool measured = false;  // its shape tells sizes that no caller gives: N, hd or E (step_sizes.cpp)
   bool given = false;     // a number that callers give; the others follow from the operands
   bool optional = false;
   const char* word = nullptr;  // what callers may give for the number, by name; null: nothing
