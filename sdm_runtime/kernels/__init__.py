@@ -6,8 +6,8 @@ saved it before refuses its backward. A launch and its plan go through the same 
 or TypeError name the argument, the expected and the given value, and nothing is changed.
 The arithmetic is fixed to the bit by docs/step_chain.md, section 4.
 
-Sizes: P streams (``num_parallel``), C tokens a chunk (``chunk_size``), W writes and R reads a
-token, N = steps * P chunks; chunk ``ti*P + p`` is stream p's at step ``ti``, token t of chunk n is
+Sizes: P sequences (``num_parallel``), C tokens a chunk (``chunk_size``), W writes and R reads a
+token, N = steps * P chunks; chunk ``ti*P + p`` is sequence p's at step ti, token t of chunk n is
 row ``n*C + t``. Bank and grad rows are ``[rows, hd]``, the bank bfloat16 or float32, the grad of
 the bank's type or float32. A row dot leaves one plane per column slice (:func:`num_slices`): an
 output of row dots is float32 ``[num_slices, entries]``, or of any shape with that many elements

@@ -76,7 +76,7 @@ def gx_gemm(
         x: float32 ``[N, C, C]``.
         d_dv: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
         ti: The step: chunks ``ti*P .. ti*P + P-1``.
-        num_parallel: P, the number of streams.
+        num_parallel: P, the number of sequences.
     """
     run_step("gx_gemm", locals())
 

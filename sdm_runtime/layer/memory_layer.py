@@ -111,7 +111,7 @@ class SparseDeltaMemory(nn.Module):
         weight = None if plain is None else plain.weight
         dtype = check_inputs(self.args, self.A_log.device, weight, x, cache)
         batch, tokens, _ = x.shape
-        values = _to_streams(self._split_heads(self._project(self.Wv_write, x)))
+        values = _to_sequences(self._split_heads(self._project(self.Wv_write, x)))
         beta, log_decay = self._gates(x)
         key_scores, query_scores = self._project(self.Wk_write, x), self._project(self.Wq_read, x)
         k_idx, k_val = self._select(key_scores, self.key_bn, self._write_tables)
@@ -200,7 +200,7 @@ class SparseDeltaMemory(nn.Module):
         step = self._project(self.a_proj, x).float() + self.dt_bias.float()
         step = F.softplus(step.transpose(1, 2).contiguous())
         log_decay = -self.A_log.float().exp().unsqueeze(-1) * step
-        return _to_streams(beta.unsqueeze(-1)), log_decay.flatten(0, 1).unsqueeze(-1)
+        return _to_sequences(beta.unsqueeze(-1)), log_decay.flatten(0, 1).unsqueeze(-1)
 
     def _select(
         self, scores: Tensor, norm: nn.Module | None, tables: CandidateTables
@@ -211,10 +211,10 @@ class SparseDeltaMemory(nn.Module):
             scores = norm(scores.flatten(0, 1)).unflatten(0, scores.shape[:2])
         per_head = self._split_heads(scores.float())
         slots, selected = topk_by_table(per_head, args.factor_dims, tables)
-        slots = _to_streams(slots)
-        streams = torch.arange(slots.shape[0], dtype=torch.int32, device=slots.device)
-        rows = slots + (streams * args.slots_per_head).view(-1, 1, 1)
-        return rows, _to_streams(selected)
+        slots = _to_sequences(slots)
+        sequences = torch.arange(slots.shape[0], dtype=torch.int32, device=slots.device)
+        rows = slots + (sequences * args.slots_per_head).view(-1, 1, 1)
+        return rows, _to_sequences(selected)
 
     @untraced  # a compiled graph's bank could be a view, which nothing may advance
     def _remember(
@@ -273,6 +273,6 @@ class SparseDeltaMemory(nn.Module):
         return projected.view(*projected.shape[:-1], heads, projected.shape[-1] // heads)
 
 
-def _to_streams(per_head: Tensor) -> Tensor:
-    """[B, T, H, n] to [B*H, T, n]: head h of batch element b is stream b*H + h."""
+def _to_sequences(per_head: Tensor) -> Tensor:
+    """[B, T, H, n] to [B*H, T, n]: head h of batch element b is sequence b*H + h."""
     return per_head.transpose(1, 2).flatten(0, 1)

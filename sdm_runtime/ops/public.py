@@ -37,7 +37,7 @@ def sdm_write_read(
 ) -> Tensor:
     """Write and read a bank of slots, token by token, and return the readings.
 
-    Of P independent streams with T tokens each, every token decays its W write slots, moves what
+    Of P independent sequences with T tokens each, every token decays its W write slots, moves what
     they answer for its key towards a value, and then reads R slots::
 
         M[s]   <- exp(g) * M[s]                       for the written slots s
@@ -67,15 +67,15 @@ def sdm_write_read(
         q_idx: int32 or int64 [.., R], absolute bank rows, 1 <= R <= 256.
         q_val: floating [.., R], read weights.
         chunk_size: C, tokens that are worked on together, 16..256. T need not be a multiple.
-        num_memory_slots: S, the rows of a stream: stream p owns rows [p*S, (p+1)*S). 0: one bank
-            for all streams, which with P > 1 needs shared_bank=True.
+        num_memory_slots: S, the rows of a sequence: number p owns rows [p*S, (p+1)*S). 0: one bank
+            for all sequences, which with P > 1 needs shared_bank=True.
         num_parallel: P.
         snapshot_quant: How the backward's copies of overwritten rows are kept: "none" (as in the
             bank), "bf16", "fp8" (e4m3, a scale per row) or "int4" (the same; even hd).
         grad_bank_fp32: Accumulate the gradient of a bfloat16 bank in float32.
         gemm: The backward's small matrix products: "fixed" (gx_gemm: the same bits everywhere),
             "blas" (CUDA only) or "auto" (the bits of torch.baddbmm; on the CPU "fixed").
-        shared_bank: All streams use the whole bank. Undefined where two streams touch one slot
+        shared_bank: All sequences use the whole bank. Undefined where two sequences touch one slot
             within one chunk, if one of them writes it.
 
     Returns:
@@ -83,7 +83,7 @@ def sdm_write_read(
 
     Raises:
         ValueError: A shape, range, device, layout or option that does not fit, by name. With the
-            environment variable SDM_CHECK_INDICES=1 also a slot outside its stream (this
+            environment variable SDM_CHECK_INDICES=1 also a slot outside its sequence (this
             synchronizes the device; without it such a slot is undefined behaviour), and with a
             value of it that is no switch's.
         TypeError: An argument of the wrong type or dtype.

@@ -26,7 +26,7 @@ class BlasGemmStep(Plan):
         x: float32 ``[N, C, C]``.
         d_dv: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
         steps: Steps that the plan covers, at most ``N / num_parallel``.
-        num_parallel: P, the number of streams.
+        num_parallel: P, the number of sequences.
 
     Raises:
         TypeError, ValueError: An argument of another type, dtype, shape, layout or device; the host

@@ -85,12 +85,12 @@ def step_residues(operands: Operands, sizes: Sizes) -> tuple[Residues, ...]:
         x.data_ptr() % ALIGNMENT,
         d_dv.data_ptr() % ALIGNMENT,
     )
-    streams, chunk, head_dim = sizes
-    rows = 4 * streams * chunk * head_dim % ALIGNMENT
-    square = 4 * streams * chunk * chunk % ALIGNMENT
+    sequences, chunk, head_dim = sizes
+    rows = 4 * sequences * chunk * head_dim % ALIGNMENT
+    square = 4 * sequences * chunk * chunk % ALIGNMENT
     if not (rows or square):
         return (first,)
-    steps = min(d_u.shape[0] // streams, ALIGNMENT // 4)  # residues repeat after these
+    steps = min(d_u.shape[0] // sequences, ALIGNMENT // 4)  # residues repeat after these
     found = {
         (
             (first[0] + step * rows) % ALIGNMENT,

@@ -21,19 +21,19 @@ class Facts(NamedTuple):
 class Sizes(NamedTuple):
     """P, C, hd."""
 
-    streams: int
+    sequences: int
     chunk: int
     head_dim: int
 
     @property
     def rows(self) -> tuple[int, int, int]:
         """The shape of a step's d_u and d_dv."""
-        return (self.streams, self.chunk, self.head_dim)
+        return (self.sequences, self.chunk, self.head_dim)
 
     @property
     def square(self) -> tuple[int, int, int]:
         """The shape of a step's x."""
-        return (self.streams, self.chunk, self.chunk)
+        return (self.sequences, self.chunk, self.chunk)
 
 
 class Shape(NamedTuple):

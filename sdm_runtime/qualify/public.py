@@ -116,14 +116,14 @@ def _prepare(device: torch.device, sizes: Sizes, steps: int, residues: Residues)
         raise RuntimeError("[prepare] expected to be called before the capture, got one begun")
     with torch.cuda.device(device):
         operands = placed(sizes, residues, device, min(steps, 64))  # residues repeat after 64
-        matches = decide(*operands, sizes.streams).matches
+        matches = decide(*operands, sizes.sequences).matches
         blas_handle(device)  # with its workspace for this stream
         _leave_spare_handle(device)
         if matches:
             pdl = supports_pdl(device)
-            kernels.plan_gx_gemm(*operands, steps=1, num_parallel=sizes.streams, pdl=pdl)
+            kernels.plan_gx_gemm(*operands, steps=1, num_parallel=sizes.sequences, pdl=pdl)
         else:
-            BlasGemmStep(*operands, steps=1, num_parallel=sizes.streams)
+            BlasGemmStep(*operands, steps=1, num_parallel=sizes.sequences)
     return matches
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 class Measured(NamedTuple):
     """One step in a CUDA graph, microseconds: the library, and gx_gemm launched plainly."""
 
-    streams: int  # P
+    sequences: int  # P
     chunk: int  # C
     head_dim: int  # hd
     sm_count: int
@@ -19,7 +19,7 @@ class Measured(NamedTuple):
     @property
     def work(self) -> float:
         """Fused operations for one SM."""
-        return self.streams * self.chunk**2 * self.head_dim / self.sm_count
+        return self.sequences * self.chunk**2 * self.head_dim / self.sm_count
 
 
 # One H200 (132 SMs), tools/bench/step_kernels.py: steps on cold rows, torch.baddbmm the library.
@@ -34,7 +34,7 @@ MEASURED = (
 
 
 @lru_cache(maxsize=1024)
-def gx_gemm_is_faster(streams: int, chunk: int, head_dim: int, sm_count: int) -> bool:
+def gx_gemm_is_faster(sequences: int, chunk: int, head_dim: int, sm_count: int) -> bool:
     """Whether a step of this shape (P, C, hd) is expected to take gx_gemm less time.
 
     True where some measured shape that gx_gemm won has at least this chunk and this much work for
@@ -43,7 +43,7 @@ def gx_gemm_is_faster(streams: int, chunk: int, head_dim: int, sm_count: int) ->
     """
     if chunk % 4 or head_dim % 4:
         return False
-    shape = Measured(streams, chunk, head_dim, sm_count, 0.0, 0.0)
+    shape = Measured(sequences, chunk, head_dim, sm_count, 0.0, 0.0)
     return any(
         won.chunk >= chunk and won.work >= shape.work
         for won in MEASURED

@@ -133,7 +133,7 @@ class Qualifier:
             x.data_ptr() % ALIGNMENT,
             d_dv.data_ptr() % ALIGNMENT,
         )
-        skipped = Skipped(d_u.device, sizes, d_u.shape[0] // sizes.streams, first)
+        skipped = Skipped(d_u.device, sizes, d_u.shape[0] // sizes.sequences, first)
         with self._lock:
             self._skipped[skipped] = None
         return _SKIPPED, "capture_skips"

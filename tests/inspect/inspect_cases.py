@@ -23,7 +23,7 @@ from sdm_runtime.format.plan_format import (
 from sdm_runtime.inspect.verify.bindings import Binding
 from sdm_runtime.inspect.verify.device import DeviceFacts
 
-SHAPE = Shape(hd=64, streams=2, chunk=4, writes=3, reads=2, steps=5)
+SHAPE = Shape(hd=64, sequences=2, chunk=4, writes=3, reads=2, steps=5)
 UUID = bytes(range(1, 17))
 IMAGE = bytes(range(32))
 GWR, GEMM, PA2, GDS = range(4)

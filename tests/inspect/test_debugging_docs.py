@@ -43,11 +43,11 @@ def session():
     return names
 
 
-def gemm_chain(streams):
-    """Eight chunks as streams: the same tensors, whatever the streams."""
+def gemm_chain(sequences):
+    """Eight chunks as sequences: the same tensors, whatever the sequences."""
     d_u, x, d_dv = torch.zeros(8, 4, 64), torch.zeros(8, 4, 4), torch.zeros(8, 4, 64)
-    plan = kernels.plan_gx_gemm(d_u, x, d_dv, steps=8 // streams, num_parallel=streams)
-    return StepChain([plan], 8 // streams)
+    plan = kernels.plan_gx_gemm(d_u, x, d_dv, steps=8 // sequences, num_parallel=sequences)
+    return StepChain([plan], 8 // sequences)
 
 
 def check(section, status):
@@ -63,7 +63,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_shape_change():
-    kept, fresh = gemm_chain(streams=2), gemm_chain(streams=4)
+    kept, fresh = gemm_chain(sequences=2), gemm_chain(sequences=4)
     kept.bind(**fresh.plans[0].tensors)  # the symptom: nothing is refused
     kept.save("kept.sdmchain")
     fresh.save("fresh.sdmchain")

@@ -12,7 +12,7 @@ from sdm_runtime.inspect import graph, trace
 def test_a_captured_chain_on_a_device():
     """A real capture, walked with cuda-python; with PDL where the device has it."""
     pytest.importorskip("cuda.bindings.driver", reason="needs cuda-python")
-    shape = Shape(hd=128, streams=2, chunk=16, writes=4, reads=4, steps=8)
+    shape = Shape(hd=128, sequences=2, chunk=16, writes=4, reads=4, steps=8)
     operands = {name: tensor.cuda() for name, tensor in chain_operands(shape).items()}
     chain = StepChain(chain_plans(operands, shape), shape.steps)
     chain.run()
@@ -28,7 +28,7 @@ def test_a_captured_chain_on_a_device():
 
 
 def test_a_device_chain_is_traced():
-    shape = Shape(hd=128, streams=2, chunk=16, writes=4, reads=4, steps=4)
+    shape = Shape(hd=128, sequences=2, chunk=16, writes=4, reads=4, steps=4)
     operands = {name: tensor.cuda() for name, tensor in chain_operands(shape).items()}
     chain = StepChain(chain_plans(operands, shape), shape.steps)
     chain.run()

@@ -33,7 +33,7 @@ def make_chain(
 ) -> StepChain:
     """A chain of every step, bound to ``tensors``."""
     t = tensors
-    common: dict[str, Any] = {"steps": shape.steps, "num_parallel": shape.streams, "pdl": pdl}
+    common: dict[str, Any] = {"steps": shape.steps, "num_parallel": shape.sequences, "pdl": pdl}
     chunk: dict[str, Any] = {"chunk_size": shape.chunk}
     by_chunk = (shape.chunks, shape.chunk, shape.hd)
     rows = named(t, "grad", "bank", "snap", "d_u", "beta", "kpay", "rec", "out_eff", "out_g")
@@ -72,7 +72,7 @@ def make_forward_chain(
 ) -> StepChain:
     """fx_read -> gx_gemm -> fx_write over every step, ascending."""
     t = tensors
-    common: dict[str, Any] = {"steps": shape.steps, "num_parallel": shape.streams, "pdl": pdl}
+    common: dict[str, Any] = {"steps": shape.steps, "num_parallel": shape.sequences, "pdl": pdl}
     chunk: dict[str, Any] = {"chunk_size": shape.chunk, "num_writes": shape.writes}
     answers = named(t, "bank", "v", "row_weights", "residual", "reading")
     kept: dict[str, Any] = {name: t[name] for name in ("snap", "bpre") if name in t}

@@ -28,8 +28,8 @@ class Chunk:
     writes: Entries
     reads: Entries
     g: torch.Tensor  # float64 leaf [tokens, gates]
-    tokens: slice  # of its stream
-    stream: int
+    tokens: slice  # of its sequence
+    sequence: int
     write_log: torch.Tensor
     total: torch.Tensor
     read_log: torch.Tensor
@@ -59,9 +59,9 @@ def _pairs(later: Entries, log: torch.Tensor, writes: Entries, write_log: torch.
 
 def chunk(case: ChunkCase, inputs: Tensors, number: int) -> Chunk:
     """Staged chunk ``number`` of a case."""
-    step, stream = case.first_step + number // case.P, number % case.P
+    step, sequence = case.first_step + number // case.P, number % case.P
     tokens = slice(step * case.C, min((step + 1) * case.C, case.T))
-    part = {name: x[stream, tokens] for name, x in inputs.items()}
+    part = {name: x[sequence, tokens] for name, x in inputs.items()}
     writes = _entries(part["k_idx"], part["k_val"], case.bf16_weights)
     reads = _entries(part["q_idx"], part["q_val"], case.bf16_weights)
     g = part["g"].double().requires_grad_()
@@ -79,7 +79,7 @@ def chunk(case: ChunkCase, inputs: Tensors, number: int) -> Chunk:
         reads,
         g,
         tokens,
-        stream,
+        sequence,
         write_log,
         same.double() @ gates,
         read_log,

@@ -19,10 +19,10 @@ ROW_TYPES = [
 
 @dataclass
 class Shape:
-    """Sizes of one problem; ``slots`` rows per stream, the last chunk may be ragged."""
+    """Sizes of one problem; ``slots`` rows per sequence, the last chunk may be ragged."""
 
     hd: int = 8
-    streams: int = 2
+    sequences: int = 2
     chunk: int = 4
     writes: int = 3
     reads: int = 2
@@ -40,7 +40,7 @@ class Shape:
 
     @property
     def chunks(self) -> int:
-        return self.steps * self.streams
+        return self.steps * self.sequences
 
     @property
     def tokens(self) -> int:
@@ -90,7 +90,7 @@ class Draw:
         return self.floats(rows, hd).to(DTYPES[kind])
 
     def slots(self, shape: Shape, per_token: int) -> torch.Tensor:
-        """Slots ``[N, C, per_token]`` within a stream: distinct in a token unless ``repeat``."""
+        """Slots ``[N, C, per_token]`` within a sequence: distinct in a token unless ``repeat``."""
         size = (shape.chunks, shape.chunk)
         if shape.repeat:
             most = 2 if shape.hot else shape.slots
@@ -112,7 +112,7 @@ class Draw:
 
 def padding_tokens(shape: Shape) -> torch.Tensor:
     """Bool ``[N, C]``: tokens at or past T."""
-    step = torch.arange(shape.chunks) // shape.streams
+    step = torch.arange(shape.chunks) // shape.sequences
     return step[:, None] * shape.chunk + torch.arange(shape.chunk) >= shape.tokens
 
 
@@ -136,7 +136,7 @@ def sort_records(shape: Shape, slots: torch.Tensor, scale, decay) -> torch.Tenso
             ends = i + 1 == len(keys) or keys[i + 1] != keys[i]
             first = i if starts else first
             word = starts << 31 | ends << 30 | min(i - first, 4095) << 18 | t << 9 | w
-            row = n % shape.streams * shape.slots + keys[i]
+            row = n % shape.sequences * shape.slots + keys[i]
             records[n, i, 0], records[n, i, 1] = word, row
             records[n, i, 2] = float_bits(scale[n, t, w])
             records[n, i, 3] = float_bits(decay[n, keys[i]])
@@ -165,18 +165,18 @@ def planes(shape: Shape, per_token: int) -> torch.Tensor:
 def gwr_case(shape: Shape):
     draw = Draw(shape.seed, shape.special)
     tokens = shape.chunks * shape.chunk
-    stream = (torch.arange(shape.chunks) % shape.streams)[:, None, None]
-    slots = draw.slots(shape, shape.writes) + stream * shape.slots
+    sequence = (torch.arange(shape.chunks) % shape.sequences)[:, None, None]
+    slots = draw.slots(shape, shape.writes) + sequence * shape.slots
     slots[padding_tokens(shape)] = 0
     tensors = {
-        "grad": draw.rows(shape.types[2], shape.streams * shape.slots, shape.hd),
+        "grad": draw.rows(shape.types[2], shape.sequences * shape.slots, shape.hd),
         "delta": draw.floats(tokens, shape.hd),
         "pd": draw.floats(tokens, shape.writes),
         "slots": slots.reshape(tokens, -1).to(torch.int32),
         "d_dv": torch.full((tokens, shape.hd), -7.25e30),
         "dpd": planes(shape, shape.writes),
     }
-    sizes = {"num_parallel": shape.streams, "chunk_size": shape.chunk, "num_tokens": shape.tokens}
+    sizes = {"num_parallel": shape.sequences, "chunk_size": shape.chunk, "num_tokens": shape.tokens}
     return tensors, sizes
 
 
@@ -188,17 +188,17 @@ def gemm_case(shape: Shape):
         "x": draw.floats(*rows, shape.chunk),
         "d_dv": draw.floats(*rows, shape.hd),
     }
-    return tensors, {"num_parallel": shape.streams}
+    return tensors, {"num_parallel": shape.sequences}
 
 
 def pa2_case(shape: Shape):
     draw = Draw(shape.seed, shape.special)
     bank_kind, snap_kind, grad_kind = shape.types
-    rows, tokens = shape.streams * shape.slots, shape.chunks * shape.chunk
+    rows, tokens = shape.sequences * shape.slots, shape.chunks * shape.chunk
     slots = draw.slots(shape, shape.writes)
     decay = draw.floats(shape.chunks, shape.slots).abs()
     rec = sort_records(shape, slots, draw.floats(*slots.shape), decay)
-    step_rows = shape.streams * shape.chunk * shape.writes
+    step_rows = shape.sequences * shape.chunk * shape.writes
     spread = step_rows + 5 if shape.per_entry else step_rows
     snap = draw.rows(snap_kind, (shape.steps - 1) * spread + step_rows, shape.hd)
     tensors = {
@@ -214,7 +214,7 @@ def pa2_case(shape: Shape):
     }
     if snap_kind in (E4M3, INT4):
         tensors["scales"] = draw.floats(snap.shape[0])
-    sizes = {"num_parallel": shape.streams, "chunk_size": shape.chunk, "num_writes": shape.writes}
+    sizes = {"num_parallel": shape.sequences, "chunk_size": shape.chunk, "num_writes": shape.writes}
     if shape.per_entry:
         sizes["snap_step_rows"] = spread
     else:
@@ -224,7 +224,7 @@ def pa2_case(shape: Shape):
 
 def gds_case(shape: Shape):
     draw = Draw(shape.seed, shape.special)
-    rows, tokens = shape.streams * shape.slots, shape.chunks * shape.chunk
+    rows, tokens = shape.sequences * shape.slots, shape.chunks * shape.chunk
     slots = draw.slots(shape, shape.reads)
     no_decay = torch.zeros(shape.chunks, shape.slots)
     tensors = {
@@ -234,7 +234,7 @@ def gds_case(shape: Shape):
         "qrec": sort_records(shape, slots, draw.floats(*slots.shape), no_decay),
         "dq": planes(shape, shape.reads),
     }
-    sizes = {"num_parallel": shape.streams, "chunk_size": shape.chunk, "num_reads": shape.reads}
+    sizes = {"num_parallel": shape.sequences, "chunk_size": shape.chunk, "num_reads": shape.reads}
     return tensors, sizes
 
 
@@ -246,20 +246,20 @@ def row_weights(slots: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 def read_case(shape: Shape):
     draw = Draw(shape.seed, shape.special)
     tokens = shape.chunks * shape.chunk
-    stream = (torch.arange(shape.chunks) % shape.streams)[:, None, None]
+    sequence = (torch.arange(shape.chunks) % shape.sequences)[:, None, None]
     slots = torch.cat([draw.slots(shape, n) for n in (shape.writes, shape.reads)], -1)
-    slots += stream * shape.slots
+    slots += sequence * shape.slots
     slots[padding_tokens(shape)] = 0
     slots = slots.view(tokens, -1)
     rows = (shape.chunks, shape.chunk, shape.hd)
     tensors = {
-        "bank": draw.rows(shape.types[0], shape.streams * shape.slots, shape.hd),
+        "bank": draw.rows(shape.types[0], shape.sequences * shape.slots, shape.hd),
         "v": draw.rows(shape.types[0], tokens, shape.hd).view(rows),
         "row_weights": row_weights(slots, draw.floats(*slots.shape)),
         "residual": torch.full(rows, -7.25e30),
         "reading": torch.full(rows, -7.25e30),
     }
-    sizes = {"num_parallel": shape.streams, "chunk_size": shape.chunk}
+    sizes = {"num_parallel": shape.sequences, "chunk_size": shape.chunk}
     return tensors, sizes | {"num_writes": shape.writes, "num_tokens": shape.tokens}
 
 
@@ -271,12 +271,12 @@ def write_case(shape: Shape):
     decay = draw.floats(shape.chunks, shape.slots).abs()
     updates = sort_records(shape, slots, draw.floats(*slots.shape), decay)
     tensors = {
-        "bank": draw.rows(bank_kind, shape.streams * shape.slots, shape.hd),
+        "bank": draw.rows(bank_kind, shape.sequences * shape.slots, shape.hd),
         "delta": draw.floats(tokens, shape.hd),
         "updates": updates,
     }
     if not shape.no_snapshot:
         kept = torch.full((shape.chunks * writes, shape.hd), -7.25e30, dtype=DTYPES[bank_kind])
         tensors |= {"snap": kept, "bpre": block_counts(updates)}
-    sizes = {"num_parallel": shape.streams, "chunk_size": shape.chunk, "num_writes": shape.writes}
+    sizes = {"num_parallel": shape.sequences, "chunk_size": shape.chunk, "num_writes": shape.writes}
     return tensors, sizes

@@ -180,8 +180,8 @@ def gx_pa2(
     eff = out_eff.view(len(spans), -1).numpy()
     gdots = out_g.view(len(spans), -1).numpy()
     one_slice = len(spans) == 1
-    for stream in range(num_parallel):
-        chunk, ordinal = ti * num_parallel + stream, 0
+    for sequence in range(num_parallel):
+        chunk, ordinal = ti * num_parallel + sequence, 0
         for word, row, sck, cpe in _words(rec, chunk):
             first, last, invalid = word >> 31 & 1, word >> 30 & 1, word >> 17 & 1
             tok, w = word >> 9 & 0xFF, word & 0xFF
@@ -194,7 +194,7 @@ def gx_pa2(
                 if snap_step_rows is None:
                     source = chunk * entries + ordinal
                 else:
-                    source = ti * snap_step_rows + stream * entries + tok * num_writes + w
+                    source = ti * snap_step_rows + sequence * entries + tok * num_writes + w
                 ordinal += 1
                 acc = [ZERO] * hd
                 g = _stored_row(g_rows, row, hd)

@@ -162,7 +162,7 @@ def check_numbers(case, inputs, chain, n, of, places, read_places) -> None:
     values = {k: x.detach() for k, x in reference.chain_values(of).items()}
     valid, rows = of.writes.slot.numel(), slice(n * case.C, (n + 1) * case.C)
     tokens = of.tokens.stop - of.tokens.start
-    beta = inputs["beta"][of.stream, of.tokens, 0].double()
+    beta = inputs["beta"][of.sequence, of.tokens, 0].double()
     assert close(chain["beta"][rows][:tokens], beta)
     assert not chain["beta"][rows][tokens:].any()
     for key, exact, rest in (("pd", values["pd"], 0), ("cpe", values["cpe"], 1)):
@@ -274,7 +274,7 @@ def test_chunk_gradients_are_those_of_the_reference(name: str) -> None:
         d_a = -chain["beta"][rows].double().unsqueeze(1) * given["d_m"][n]
         wanted = reference.gradients(of, d_a, given["d_qk"][n], dots)
         for key, exact in wanted.items():
-            got = out[key][of.stream, of.tokens]
+            got = out[key][of.sequence, of.tokens]
             assert close(got, exact.view(got.shape), limit), key
 
 

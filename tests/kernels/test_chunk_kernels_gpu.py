@@ -27,7 +27,7 @@ from sdm_runtime.ops.chunks import chunk_kernels
 from sdm_runtime.ops.chunks.event_order import EventOrder
 from sdm_runtime.ops.chunks.records import ChainRecords
 
-STREAMS, STEPS = 16, 40  # more chunks than two for every SM
+SEQUENCES, STEPS = 16, 40  # more chunks than two for every SM
 CASES = {
     "alone": ChunkCase(W=8, R=8, S=4096),
     "hot": ChunkCase(W=4, R=5, S=6, repeats=True),
@@ -38,7 +38,7 @@ CASES = {
 
 
 def _many(case: ChunkCase) -> ChunkCase:
-    return replace(case, P=STREAMS, T=STEPS * case.C - 5)
+    return replace(case, P=SEQUENCES, T=STEPS * case.C - 5)
 
 
 def _operands(case: ChunkCase) -> Tensors:

@@ -50,9 +50,9 @@ def slice_groups(hd: int, columns: int) -> int:
     return slices // 2 if columns == 8 and slices % 2 == 0 else slices
 
 
-def streams_grid(streams: int, tile: int) -> tuple[int, int]:
-    """A grid's y and z for so many streams or, with a tile of 8, for more than there are."""
-    return (2, streams // 2 + 1) if tile == 8 else (streams, 1)
+def sequences_grid(sequences: int, tile: int) -> tuple[int, int]:
+    """A grid's y and z for so many sequences or, with a tile of 8, for more than there are."""
+    return (2, sequences // 2 + 1) if tile == 8 else (sequences, 1)
 
 
 def record_launches(kernel: str, types: tuple[str, ...], shape: Shape, per_token: int):
@@ -63,7 +63,7 @@ def record_launches(kernel: str, types: tuple[str, ...], shape: Shape, per_token
     for entry, held in [*entries, (f"{kernel}_any", 4)]:
         for tile in (1, 8, 32):
             tiles = -(-shape.chunk * per_token // (8 * tile))
-            grid = (slice_groups(shape.hd, held) * tiles, *streams_grid(shape.streams, tile))
+            grid = (slice_groups(shape.hd, held) * tiles, *sequences_grid(shape.sequences, tile))
             shared = 4 * 256 * (4 * held + 4 * held) + 2128 + 8 * 16 * tile
             yield Launch(entry, grid, (256, 1, 1), shared)
 
@@ -74,7 +74,7 @@ def gather_launches(kernel: str, rows: str, shape: Shape):
     entries = shape.writes + 7 + (shape.reads + 7 if kernel == "fx_read" else 0)
     for entry in [*(f"{kernel}_{rows}_c{c}" for c in columns), f"{kernel}_any"]:
         for y, z in ((1, 1), (1, 4), (4, 1), (2, 2)):
-            grid = (-(-shape.streams * shape.chunk // z), -(-slices // y), 1)
+            grid = (-(-shape.sequences * shape.chunk // z), -(-slices // y), 1)
             shared = y * z * (8192 + entries * 8)
             yield Launch(entry, grid, (32, y, z), shared)
 
@@ -83,7 +83,7 @@ def gemm_launches(shape: Shape):
     vector = shape.hd % 4 == 0 and shape.chunk % 4 == 0
     for name in [*(GEMM_TILES.keys() - {"8x16"} if vector else []), "8x16_any", "32x64_any"]:
         rows, columns, threads, shared = GEMM_TILES[name.removesuffix("_any")]
-        grid = (shape.streams, -(-shape.chunk // rows), -(-shape.hd // columns))
+        grid = (shape.sequences, -(-shape.chunk // rows), -(-shape.hd // columns))
         yield Launch(f"gx_gemm_{name}", grid, (threads, 1, 1), shared)
 
 
@@ -130,7 +130,7 @@ def test_every_width_gives_the_twins_bits(
 @pytest.mark.parametrize("hd", WIDTHS)
 def test_every_width_of_gemm_gives_the_twins_bits(hd: int) -> None:
     assert_same_bits("gx_gemm", Shape(hd=hd, chunk=20, seed=hd))
-    assert_same_bits("gx_gemm", Shape(hd=hd, chunk=33, streams=1, seed=hd))
+    assert_same_bits("gx_gemm", Shape(hd=hd, chunk=33, sequences=1, seed=hd))
 
 
 @pytest.mark.parametrize("hd", [30, 36, 128, 200, 256])
@@ -174,7 +174,7 @@ def test_groups_longer_than_a_block_of_records(kernel: str) -> None:
 def test_long_groups_give_the_twins_bits(kernel: str, hd: int, picks: str) -> None:
     """Groups over several tiles and blocks of records, with whole and ragged last chunks."""
     for seed, types in enumerate([(BF16, BF16, BF16), (F32, F32, F32), (BF16, BF16, F32)]):
-        shape = Shape(hd=hd, types=types, picks=picks, slots=48, streams=1, seed=seed)
+        shape = Shape(hd=hd, types=types, picks=picks, slots=48, sequences=1, seed=seed)
         shape = replace(shape, chunk=(70, 33, 97)[seed], writes=4, reads=3, steps=1, padding=seed)
         if kernel != "fx_write" or types[0] == types[2]:
             assert_same_bits(kernel, shape)
@@ -183,7 +183,7 @@ def test_long_groups_give_the_twins_bits(kernel: str, hd: int, picks: str) -> No
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
 @pytest.mark.parametrize("per_entry", [False, True])
 def test_long_groups_of_every_row_type(types: tuple[str, str, str], per_entry: bool) -> None:
-    shape = Shape(hd=256, types=types, picks="one-hot", slots=40, streams=1, chunk=68)
+    shape = Shape(hd=256, types=types, picks="one-hot", slots=40, sequences=1, chunk=68)
     assert_same_bits("gx_pa2", replace(shape, writes=2, steps=1, per_entry=per_entry))
 
 
@@ -203,7 +203,7 @@ def test_numbers_of_writes_and_reads(bank: str, writes: int, reads: int) -> None
 
 
 def test_the_comparison_can_fail() -> None:
-    """A launch that leaves out a stream differs from the twin."""
+    """A launch that leaves out a sequence differs from the twin."""
     library = emulation()
     shape = Shape(hd=64, chunk=16, writes=3)
     tensors, sizes = case("gx_pa2", shape)
@@ -217,11 +217,11 @@ def test_the_comparison_can_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("streams", "rows"), [(3, (3, 1)), (65535, (65535, 1)), (70000, (65535, 2))]
+    ("sequences", "rows"), [(3, (3, 1)), (65535, (65535, 1)), (70000, (65535, 2))]
 )
-def test_any_number_of_streams_has_a_grid(streams: int, rows: tuple[int, int]) -> None:
+def test_any_number_of_sequences_has_a_grid(sequences: int, rows: tuple[int, int]) -> None:
     tensors, sizes = case("gx_gds", Shape(hd=64))
-    values = block_values("gx_gds", tensors, sizes, 0) | {"num_parallel": streams}
+    values = block_values("gx_gds", tensors, sizes, 0) | {"num_parallel": sequences}
     assert emulation().chosen("gx_gds", values).grid[1:] == rows
 
 

@@ -43,7 +43,7 @@ def test_padding_tokens_give_zero(padding):
     tensors["bank"][0] = torch.nan  # the row that padding names
     after = run("fx_read", tensors, sizes, ti=1)
     for name in ("residual", "reading"):
-        last = after[name][-shape.streams :]
+        last = after[name][-shape.sequences :]
         assert (last[:, shape.chunk - padding :] == 0).all()
         assert (last[:, : shape.chunk - padding] != 0).any(-1).all()
 
@@ -70,5 +70,5 @@ def test_order_of_entries_matters():
 
 @pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
 def test_slots_as_trained_models_pick_them(picks):
-    shape = Shape(hd=6, streams=1, chunk=64, writes=24, reads=24, slots=256, steps=1, picks=picks)
+    shape = Shape(hd=6, sequences=1, chunk=64, writes=24, reads=24, slots=256, steps=1, picks=picks)
     assert_matches_reference("fx_read", shape)

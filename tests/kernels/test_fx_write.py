@@ -62,7 +62,7 @@ def test_a_snapshot_changes_nothing_else():
 
 def test_a_row_is_rounded_once_per_group():
     """The control: 256 additions of 2^-9 to a bf16 1.0 must not be lost one by one."""
-    shape = Shape(hd=4, streams=1, chunk=256, writes=1, slots=1, steps=1, padding=0)
+    shape = Shape(hd=4, sequences=1, chunk=256, writes=1, slots=1, steps=1, padding=0)
     tensors, sizes = case("fx_write", shape)
     tensors["bank"].fill_(1.0)
     tensors["delta"].fill_(2.0**-9)
@@ -84,5 +84,5 @@ def test_other_rows_and_steps_are_left_alone():
 
 @pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
 def test_slots_as_trained_models_pick_them(picks):
-    shape = Shape(hd=6, streams=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
+    shape = Shape(hd=6, sequences=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
     assert_matches_reference("fx_write", shape)

@@ -36,13 +36,13 @@ def test_groups_longer_than_a_tile():
 
 
 def test_group_longer_than_the_distance_field():
-    shape = Shape(hd=2, streams=1, chunk=256, reads=17, steps=1, padding=0, slots=1, repeat=True)
+    shape = Shape(hd=2, sequences=1, chunk=256, reads=17, steps=1, padding=0, slots=1, repeat=True)
     assert_matches_reference("gx_gds", shape)
 
 
 def test_a_row_is_rounded_once_per_group():
     """The control: 256 additions of 2^-9 to a bf16 1.0 must not be lost one by one."""
-    shape = Shape(hd=4, streams=1, chunk=256, reads=1, slots=1, steps=1, padding=0)
+    shape = Shape(hd=4, sequences=1, chunk=256, reads=1, slots=1, steps=1, padding=0)
     tensors, sizes = case("gx_gds", shape)
     tensors["grad"].fill_(1.0)
     tensors["gy"].fill_(2.0**-9)
@@ -64,5 +64,5 @@ def test_other_rows_and_steps_are_left_alone():
 
 @pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
 def test_slots_as_trained_models_pick_them(picks):
-    shape = Shape(hd=6, streams=1, chunk=64, reads=24, writes=24, slots=256, steps=1, picks=picks)
+    shape = Shape(hd=6, sequences=1, chunk=64, reads=24, writes=24, slots=256, steps=1, picks=picks)
     assert_matches_reference("gx_gds", shape)

@@ -25,13 +25,13 @@ def test_recorded_steps_give_the_same_bits(name):
 @pytest.mark.parametrize("hd", [1, 2, 3, 4, 5, 30, 36, 77, 128, 130, 256, 300])
 @pytest.mark.parametrize("chunk", [1, 3, 4, 7, 16])
 def test_every_small_shape_matches_the_reference(hd, chunk):
-    assert_matches_reference("gx_gemm", Shape(hd=hd, chunk=chunk, streams=1, padding=0))
+    assert_matches_reference("gx_gemm", Shape(hd=hd, chunk=chunk, sequences=1, padding=0))
 
 
 @pytest.mark.parametrize("shape", [(17, 1024, 1), (256, 3, 1), (20, 33, 3)], ids=str)
 def test_larger_shapes_match_the_reference(shape):
-    chunk, hd, streams = shape
-    small = Shape(hd=hd, chunk=chunk, streams=streams, steps=1, padding=0)
+    chunk, hd, sequences = shape
+    small = Shape(hd=hd, chunk=chunk, sequences=sequences, steps=1, padding=0)
     assert_matches_reference("gx_gemm", small)
 
 
@@ -48,7 +48,7 @@ def test_flat_d_dv_is_the_same():
 
 def test_order_of_j_matters():
     """The control: the same sum with j reversed has other bits."""
-    tensors, sizes = case("gx_gemm", Shape(hd=64, chunk=32, streams=1, padding=0))
+    tensors, sizes = case("gx_gemm", Shape(hd=64, chunk=32, sequences=1, padding=0))
     reversed_j = tensors | {k: tensors[k].flip(1).contiguous() for k in ("x", "d_dv")}
     after, other = run("gx_gemm", tensors, sizes), run("gx_gemm", reversed_j, sizes)
     assert "d_u" in differing(after, other)

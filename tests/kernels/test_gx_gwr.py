@@ -39,8 +39,8 @@ def test_padding_tokens_give_zero(padding):
     assert_matches_reference("gx_gwr", shape)
     tensors, sizes = case("gx_gwr", shape)
     after = run("gx_gwr", tensors, sizes, ti=1)
-    first = (shape.chunks - shape.streams) * shape.chunk  # the last step's first token
-    rows = after["d_dv"][first:].view(shape.streams, shape.chunk, -1)
+    first = (shape.chunks - shape.sequences) * shape.chunk  # the last step's first token
+    rows = after["d_dv"][first:].view(shape.sequences, shape.chunk, -1)
     assert (rows[:, shape.chunk - padding :] == 0).all()
     assert (rows[:, : shape.chunk - padding] != 0).any(-1).all()
 
@@ -65,5 +65,5 @@ def test_order_of_writes_matters():
 
 @pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
 def test_slots_as_trained_models_pick_them(picks):
-    shape = Shape(hd=6, streams=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
+    shape = Shape(hd=6, sequences=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
     assert_matches_reference("gx_gwr", shape)

@@ -60,7 +60,7 @@ def test_groups_longer_than_a_tile(per_entry):
 
 def test_group_longer_than_the_distance_field():
     """4352 entries on two slots: the distance back to FIRST saturates at 4095."""
-    shape = Shape(hd=2, streams=1, chunk=256, writes=17, steps=1, padding=0, slots=2, repeat=True)
+    shape = Shape(hd=2, sequences=1, chunk=256, writes=17, steps=1, padding=0, slots=2, repeat=True)
     tensors, _ = case("gx_pa2", shape)
     words = tensors["rec"][..., 0].to(torch.int64)
     assert (words >> 18 & 0xFFF).max() < 4095  # two groups, neither is that long
@@ -73,7 +73,7 @@ def test_group_longer_than_the_distance_field():
 
 def test_many_slices_of_one_row():
     """More slices than one unit of work takes."""
-    assert_matches_reference("gx_pa2", Shape(hd=1500, streams=1, chunk=2, writes=2))
+    assert_matches_reference("gx_pa2", Shape(hd=1500, sequences=1, chunk=2, writes=2))
 
 
 def test_rows_outside_the_step_are_left_alone():
@@ -96,7 +96,7 @@ def test_bank_gets_the_snapshots_very_bits():
     bits = torch.randint(-(2**31), 2**31 - 1, tensors["snap"].shape, dtype=torch.int32)
     tensors["snap"] = bits.view(torch.float32)
     after = run("gx_pa2", tensors, sizes, ti=1)
-    # All three slots of both streams are written: 6 rows, restored from rows of the dense layout.
+    # All three slots of both sequences are written: 6 rows, restored from rows of the dense layout.
     restored = after["bank"].view(torch.int32)
     rows = bits.view(4, -1, 8)[2:, :3].reshape(6, 8)
     assert torch.equal(restored, rows)
@@ -114,7 +114,7 @@ def test_snapshot_rows_matter(snap):
 
 def test_order_of_a_group_matters():
     """The control: the same group in another order has another sum."""
-    shape = Shape(hd=77, streams=1, chunk=32, writes=1, slots=1, steps=1, padding=0)
+    shape = Shape(hd=77, sequences=1, chunk=32, writes=1, slots=1, steps=1, padding=0)
     tensors, sizes = case("gx_pa2", Shape(**vars(shape) | {"types": (F32, F32, F32)}))
     marks = torch.tensor(3 << 30, dtype=torch.int64).to(torch.int32)
     other = tensors | {"rec": tensors["rec"].clone()}
@@ -127,5 +127,5 @@ def test_order_of_a_group_matters():
 
 @pytest.mark.parametrize("picks", ["uniform", "skewed", "one-hot"])
 def test_slots_as_trained_models_pick_them(picks):
-    shape = Shape(hd=6, streams=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
+    shape = Shape(hd=6, sequences=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
     assert_matches_reference("gx_pa2", shape)

@@ -16,7 +16,7 @@ STEP_KERNELS = sorted(step_tables())
 SHAPES = st.builds(
     Shape,
     hd=st.sampled_from([1, 2, 4, 6, 9, 64, 66, 128, 132]),
-    streams=st.integers(1, 3),
+    sequences=st.integers(1, 3),
     chunk=st.integers(1, 9),
     writes=st.integers(1, 4),
     reads=st.integers(1, 4),

@@ -23,7 +23,7 @@ HD = 1024
 ROWS = 2**32 // HD + 100  # the last hundred lie past 2^32 elements
 # Operands with bank rows in them: all of it, or a column.
 ROW_NUMBERS = {"slots": None, "rec": 1, "qrec": 1, "row_weights": 0, "updates": 1}
-SHAPE = Shape(hd=HD, streams=1, chunk=2, writes=2, reads=2, steps=2, slots=4, padding=0)
+SHAPE = Shape(hd=HD, sequences=1, chunk=2, writes=2, reads=2, steps=2, slots=4, padding=0)
 
 
 def sparse(rows: int, like: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ def reduce_both(planes, factor=None, **sizes):
 @pytest.mark.parametrize("special", [False, True])
 def test_sums_and_factors_match_the_reference(count, group, special):
     draw = Draw(count, special)
-    entries = 2 * 2 * 4 * 3  # steps, streams, chunk, width
+    entries = 2 * 2 * 4 * 3  # steps, sequences, chunk, width
     planes = draw.floats(count, entries)
     factor = draw.floats(entries // group) if group else None
     for negate in {False, group > 0}:

@@ -37,19 +37,19 @@ def test_every_width_gives_the_hosts_bits(
         assert_same_bits(kernel, Shape(hd=hd, types=types, special=True, seed=seed), ti=0)
 
 
-@pytest.mark.parametrize(("streams", "chunk"), [(2, 16), (3, 48), (2, 33), (1, 128), (1, 256)])
+@pytest.mark.parametrize(("sequences", "chunk"), [(2, 16), (3, 48), (2, 33), (1, 128), (1, 256)])
 @pytest.mark.parametrize("hd", WIDTHS)
-def test_every_shape_of_gemm_gives_the_hosts_bits(streams: int, chunk: int, hd: int) -> None:
-    assert_same_bits("gx_gemm", Shape(hd=hd, streams=streams, chunk=chunk, seed=hd))
-    special = Shape(hd=hd, streams=streams, chunk=chunk, special=True, seed=hd)
+def test_every_shape_of_gemm_gives_the_hosts_bits(sequences: int, chunk: int, hd: int) -> None:
+    assert_same_bits("gx_gemm", Shape(hd=hd, sequences=sequences, chunk=chunk, seed=hd))
+    special = Shape(hd=hd, sequences=sequences, chunk=chunk, special=True, seed=hd)
     assert_same_bits("gx_gemm", special, ti=0)
 
 
-@pytest.mark.parametrize(("streams", "hd"), [(4, 1024), (8, 1024), (16, 128)])
-def test_every_tile_of_gemm_gives_the_hosts_bits(streams: int, hd: int) -> None:
+@pytest.mark.parametrize(("sequences", "hd"), [(4, 1024), (8, 1024), (16, 128)])
+def test_every_tile_of_gemm_gives_the_hosts_bits(sequences: int, hd: int) -> None:
     """Problems that take the larger tiles on a large GPU."""
     for chunk in (64, 256):
-        assert_same_bits("gx_gemm", Shape(hd=hd, streams=streams, chunk=chunk))
+        assert_same_bits("gx_gemm", Shape(hd=hd, sequences=sequences, chunk=chunk))
 
 
 PA2_CASES = [(hd, t) for t in ROW_TYPES for hd in WIDTHS if t[1] != INT4 or hd % 2 == 0]
@@ -102,7 +102,7 @@ def test_slots_as_trained_models_pick_them(kernel: str, hd: int, picks: str) -> 
         if kernel[0] == "f" and types[0] != types[2]:
             continue  # the forward has no rows of gradients
         shape = Shape(hd=hd, types=types, picks=picks, chunk=64, writes=16, reads=24, seed=seed)
-        assert_same_bits(kernel, replace(shape, streams=3, slots=512, padding=5))
+        assert_same_bits(kernel, replace(shape, sequences=3, slots=512, padding=5))
 
 
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
@@ -118,9 +118,9 @@ def test_long_groups_of_every_row_type(types: tuple[str, str, str], picks: str) 
 @pytest.mark.parametrize("kernel", ["gx_gwr", "fx_read"])
 def test_more_tokens_in_a_step_than_31_bits_count(kernel: str) -> None:
     """2^31 + 256 tokens of one column and one entry, up to 60 GiB of operands; all are real."""
-    chunk, streams = 256, (1 << 23) + 1
-    tokens = chunk * streams
-    sizes = {"num_parallel": streams, "chunk_size": chunk, "num_tokens": chunk, "ti": 0}
+    chunk, sequences = 256, (1 << 23) + 1
+    tokens = chunk * sequences
+    sizes = {"num_parallel": sequences, "chunk_size": chunk, "num_tokens": chunk, "ti": 0}
     rows = torch.tensor([[2.0], [3.0], [5.0]], device="cuda")
     out = torch.full((tokens, 1), -7.0, device="cuda")
     if kernel == "gx_gwr":
@@ -141,7 +141,7 @@ def test_more_tokens_in_a_step_than_31_bits_count(kernel: str) -> None:
 @pytest.mark.parametrize("shift", [1, 2, 4])
 def test_addresses_that_allow_no_wide_access(kernel: str, shift: int) -> None:
     """Every operand of rows starts `shift` elements into its allocation."""
-    tensors, sizes = case(kernel, Shape(hd=64, chunk=8, streams=1))
+    tensors, sizes = case(kernel, Shape(hd=64, chunk=8, sequences=1))
     expected = run(kernel, tensors, sizes)
     shifted = on_gpu(tensors)
     rows = {"grad", "bank", "snap", "d_u", "x", "d_dv", "delta", "gy", "v", "residual", "reading"}

@@ -14,7 +14,7 @@ from kernel_reference import row_dot, slices
 from sdm_runtime import kernels
 from sdm_runtime.kernels.steps import step_tables
 
-SHAPE = Shape(hd=2**20, streams=1, chunk=1, writes=1, reads=1, steps=1, slots=2, padding=0)
+SHAPE = Shape(hd=2**20, sequences=1, chunk=1, writes=1, reads=1, steps=1, slots=2, padding=0)
 SOME_SLICES = [0, 1, 7, 8, 4095, -1]
 
 

@@ -55,16 +55,16 @@ def recurrence(
     q_slots: Tensor,
     q_val: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The operation: bank [P, S, hd], per-token inputs [P, T, .], slots within a stream's bank."""
-    stream = torch.arange(bank.shape[0]).unsqueeze(-1)
+    """The operation: bank [P, S, hd], per-token inputs [P, T, .], slots in a sequence's bank."""
+    sequence = torch.arange(bank.shape[0]).unsqueeze(-1)
     readings = []
     for t in range(v.shape[1]):
         k, slots = k_val[:, t], k_slots[:, t]
-        rows = bank[stream, slots] * g[:, t].exp().unsqueeze(-1)
+        rows = bank[sequence, slots] * g[:, t].exp().unsqueeze(-1)
         delta = beta[:, t] * (v[:, t] - (k.unsqueeze(-1) * rows).sum(1))
         rows = rows + k.unsqueeze(-1) * delta.unsqueeze(1)
-        bank = bank.index_put((stream, slots), rows)
-        readings.append((q_val[:, t].unsqueeze(-1) * bank[stream, q_slots[:, t]]).sum(1))
+        bank = bank.index_put((sequence, slots), rows)
+        readings.append((q_val[:, t].unsqueeze(-1) * bank[sequence, q_slots[:, t]]).sum(1))
     return torch.stack(readings, 1), bank
 
 

@@ -113,7 +113,7 @@ def test_foreign_slots_are_found_whatever_the_word_for_it(word, monkeypatch):
     inputs = make_inputs(CASE)
     inputs["k_idx"][0, 3, 1] = 8
     monkeypatch.setenv("SDM_CHECK_INDICES", word)
-    with pytest.raises(ValueError, match=r"k_idx: expected rows 0\.\.7 in stream 0, got 8"):
+    with pytest.raises(ValueError, match=r"k_idx: expected rows 0\.\.7 in sequence 0, got 8"):
         call(CASE, inputs)
 
 
@@ -147,13 +147,13 @@ def test_a_profile_that_there_is_not_is_refused_on_the_cpu_too(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["k_idx", "q_idx"])
-@pytest.mark.parametrize(("value", "stream"), [(-1, 0), (8, 0), (7, 1), (16, 1)])
-def test_foreign_slots_are_found_on_request(name, value, stream, monkeypatch):
+@pytest.mark.parametrize(("value", "sequence"), [(-1, 0), (8, 0), (7, 1), (16, 1)])
+def test_foreign_slots_are_found_on_request(name, value, sequence, monkeypatch):
     inputs = make_inputs(CASE)
-    inputs[name][stream, 3, 1] = value
+    inputs[name][sequence, 3, 1] = value
     monkeypatch.setenv("SDM_CHECK_INDICES", "1")
-    low = stream * 8
-    message = f"{name}: expected rows {low}..{low + 7} in stream {stream}, got {value}"
+    low = sequence * 8
+    message = f"{name}: expected rows {low}..{low + 7} in sequence {sequence}, got {value}"
     bank = inputs["memory"].clone()
     with pytest.raises(ValueError, match=message):
         call(CASE, inputs)

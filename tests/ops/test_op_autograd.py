@@ -197,7 +197,7 @@ def test_a_learned_bank_takes_one_call_at_a_time():
     call(CASE, inputs)
 
 
-def test_streams_of_one_parameter_may_be_called_apart():
+def test_sequences_of_one_parameter_may_be_called_apart():
     inputs, other = _leaves(CASE.but(P=1)), _leaves(CASE.but(P=1))
     both = torch.cat((inputs["memory"], other["memory"])).detach().requires_grad_()
     inputs["memory"], other["memory"] = both[: CASE.S], both[CASE.S :]

@@ -84,13 +84,13 @@ def test_weights_and_values_are_rounded_to_the_bank_on_entry():
     _same(run(case, inputs), run(case, rounded))
 
 
-def test_shared_bank_of_streams_with_their_own_slots():
+def test_shared_bank_of_sequences_with_their_own_slots():
     wanted = run(CASE)
     given = run(CASE, num_memory_slots=0, shared_bank=True)
     _same(given, wanted)
 
 
-def test_one_stream_needs_no_slot_count():
+def test_one_sequence_needs_no_slot_count():
     case = CASE.but(P=1)
     _same(run(case, num_memory_slots=0), run(case))
 

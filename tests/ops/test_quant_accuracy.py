@@ -97,7 +97,7 @@ def test_nothing_is_lost_beside_the_restored_rows(quant, name):
 
 
 def _hot_slots(case):
-    """Data of a layer in use: 8 hot slots a stream, softmax weights, sigmoid strengths."""
+    """Data of a layer in use: 8 hot slots a sequence, softmax weights, sigmoid strengths."""
     gen = torch.Generator().manual_seed(case.seed)
     lead, inputs = (case.P, case.T), make_inputs(case)
 

@@ -20,7 +20,7 @@ from sdm_runtime.format.plan_format import (
 )
 from sdm_runtime.format.records import Record, text
 
-SHAPE = Shape(hd=36, streams=2, chunk=4, writes=3, reads=2, steps=3)
+SHAPE = Shape(hd=36, sequences=2, chunk=4, writes=3, reads=2, steps=3)
 ORDER = ("gx_gwr", "gx_gemm", "gx_pa2", "gx_gds")
 
 
@@ -38,7 +38,7 @@ def without(tensors, *names):
 
 def chain_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> list[Plan]:
     """gx_gwr, gx_gemm, gx_pa2 and gx_gds recorded on shared operands, in the order of a step."""
-    sizes: dict[str, Any] = {"num_parallel": shape.streams, "steps": shape.steps}
+    sizes: dict[str, Any] = {"num_parallel": shape.sequences, "steps": shape.steps}
     chunked = {**sizes, "chunk_size": shape.chunk}
     o = operands
 
@@ -70,7 +70,7 @@ def forward_operands(shape: Shape = SHAPE) -> dict[str, torch.Tensor]:
 def forward_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> list[Plan]:
     """fx_read, gx_gemm and fx_write recorded on shared operands, in the order of a step."""
     o = operands
-    sizes: dict[str, Any] = {"num_parallel": shape.streams, "steps": shape.steps}
+    sizes: dict[str, Any] = {"num_parallel": shape.sequences, "steps": shape.steps}
     chunked = {**sizes, "chunk_size": shape.chunk, "num_writes": shape.writes}
     names = ("bank", "v", "row_weights", "residual", "reading")
     answers: dict[str, Any] = {name: o[name] for name in names}

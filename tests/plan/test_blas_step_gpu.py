@@ -91,7 +91,7 @@ def blas_chain(case, operands, pdl=True):
         operands["x"],
         operands["d_dv"].view(sizes),
         steps=case.shape.steps,
-        num_parallel=case.shape.streams,
+        num_parallel=case.shape.sequences,
     )
     return StepChain(plans, case.shape.steps)
 
@@ -99,11 +99,11 @@ def blas_chain(case, operands, pdl=True):
 def loop_with_torch(case, operands):
     """The chain step by step, its product by torch."""
     shape, t = case.shape, operands
-    chunk: dict[str, Any] = {"num_parallel": shape.streams, "chunk_size": shape.chunk}
+    chunk: dict[str, Any] = {"num_parallel": shape.sequences, "chunk_size": shape.chunk}
     d_u = t["d_u"].view(shape.chunks, shape.chunk, shape.hd)
     d_dv = t["d_dv"].view_as(d_u)
     for ti in reversed(range(shape.steps)):
-        part = slice(ti * shape.streams, (ti + 1) * shape.streams)
+        part = slice(ti * shape.sequences, (ti + 1) * shape.sequences)
         gwr = [t[name] for name in ("grad", "delta", "pd", "slots", "d_dv", "dpd")]
         kernels.gx_gwr(*gwr, ti=ti, num_tokens=shape.tokens, **chunk)
         torch.baddbmm(d_u[part], t["x"][part].transpose(1, 2), d_dv[part], out=d_u[part])

@@ -139,8 +139,8 @@ def test_a_library_step_takes_no_window(library_chain):
 
 @pytest.fixture
 def library_chain():
-    steps, streams = 200, 2
-    square = torch.zeros(steps * streams, 16, 16, device="cuda")
-    rows = [torch.zeros(steps * streams, 16, 8, device="cuda") for _ in range(2)]
-    step = BlasGemmStep(rows[0], square, rows[1], steps=steps, num_parallel=streams)
+    steps, sequences = 200, 2
+    square = torch.zeros(steps * sequences, 16, 16, device="cuda")
+    rows = [torch.zeros(steps * sequences, 16, 8, device="cuda") for _ in range(2)]
+    step = BlasGemmStep(rows[0], square, rows[1], steps=steps, num_parallel=sequences)
     return StepChain([step] * 2, steps)

@@ -81,7 +81,7 @@ class FakeSide:
 
 
 def operands(
-    streams=2, chunk=16, hd=64, steps=3, residues=(0, 0, 0)
+    sequences=2, chunk=16, hd=64, steps=3, residues=(0, 0, 0)
 ) -> tuple[Tensor, Tensor, Tensor]:
-    tensors = placed(Sizes(streams, chunk, hd), residues, torch.device("cpu"), steps)
+    tensors = placed(Sizes(sequences, chunk, hd), residues, torch.device("cpu"), steps)
     return tensors.d_u, tensors.x, tensors.d_dv.view(-1, hd)

@@ -44,7 +44,7 @@ def counts(*names):
 
 def test_the_key_can_be_read():
     tensors = operands()
-    shape = checked_shape(*map(facts, tensors), SIZES.streams)
+    shape = checked_shape(*map(facts, tensors), SIZES.sequences)
     key = read_key(ProcessSource(), tensors, shape)
     assert key.device[1] == torch.cuda.get_device_name()
     assert len(key.handle) == len(GETTERS)
@@ -57,8 +57,8 @@ def test_the_key_can_be_read():
 
 
 def test_a_verdict_is_found_once_and_kept():
-    first = qualify.decide(*operands(), SIZES.streams)
-    again = qualify.decide(*operands(), SIZES.streams)
+    first = qualify.decide(*operands(), SIZES.sequences)
+    again = qualify.decide(*operands(), SIZES.sequences)
     assert "failed" not in first.reason
     assert "no key" not in first.reason
     assert first.probe_us > 0
@@ -73,12 +73,12 @@ def test_where_it_matches_the_bits_are_equal(sizes, residues):
     sizes = Sizes(*sizes)
     mine = operands(sizes, residues)
     start = mine.d_u.clone()
-    if not qualify.matches_blas(*mine, sizes.streams):
+    if not qualify.matches_blas(*mine, sizes.sequences):
         pytest.skip("this library gives other bits here, so it is kept")
     theirs = probe.placed(sizes, residues, start.device, STEPS).d_u.copy_(start)
     for ti in reversed(range(STEPS)):
-        part = slice(ti * sizes.streams, (ti + 1) * sizes.streams)
-        kernels.gx_gemm(*mine, ti=ti, num_parallel=sizes.streams)
+        part = slice(ti * sizes.sequences, (ti + 1) * sizes.sequences)
+        kernels.gx_gemm(*mine, ti=ti, num_parallel=sizes.sequences)
         probe.library_gemm(theirs[part], mine.x[part], mine.d_dv[part])
     assert torch.equal(as_bits(mine.d_u), as_bits(theirs))
 
@@ -100,7 +100,7 @@ def test_a_downward_chain_is_caught_on_every_pattern():
         SIZES, ((0, 0, 0),), device, library=probe.fixed_gemm, fixed=downward
     )
     assert found == (*PATTERNS, "order")
-    decision = Qualifier(ProcessSource(), DownwardSide()).decide(*operands(), SIZES.streams)
+    decision = Qualifier(ProcessSource(), DownwardSide()).decide(*operands(), SIZES.sequences)
     assert not decision.matches
     assert "other bits" in decision.reason
 
@@ -113,7 +113,7 @@ class FailingSide(CudaSide):
 def test_failures_decline_three_times_and_stick():
     qualifier = Qualifier(ProcessSource(), FailingSide())
     for _ in range(5):
-        assert "on purpose" in qualifier.decide(*operands(), SIZES.streams).reason
+        assert "on purpose" in qualifier.decide(*operands(), SIZES.sequences).reason
     assert (qualifier.stats()["errors"], qualifier.stats()["probes"]) == (3, 3)
 
 
@@ -128,7 +128,7 @@ def test_a_switch_flipped_during_the_probe_gives_no_verdict():
 
     try:
         qualifier = Qualifier(ProcessSource(), Flipping())
-        assert "changed" in qualifier.decide(*operands(), SIZES.streams).reason
+        assert "changed" in qualifier.decide(*operands(), SIZES.sequences).reason
         assert qualifier.stats()["equal"] == qualifier.stats()["differ"] == 0
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
@@ -153,8 +153,8 @@ def test_a_first_call_in_a_capture_leaves_everything_as_it_was(way):
         stream = torch.cuda.Stream() if way != "current" else None
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            held.append(qualify.decide(*tensors, SIZES.streams))
-            kernels.gx_gemm(*tensors, ti=0, num_parallel=SIZES.streams)
+            held.append(qualify.decide(*tensors, SIZES.sequences))
+            kernels.gx_gemm(*tensors, ti=0, num_parallel=SIZES.sequences)
         held.append(graph)
 
     if way == "thread":
@@ -170,13 +170,13 @@ def test_a_first_call_in_a_capture_leaves_everything_as_it_was(way):
     graph.replay()
     torch.cuda.synchronize()
     assert not torch.equal(before, tensors.d_u), "the capture was not valid"
-    assert qualify.decide(*tensors, SIZES.streams).probe_us > 0
+    assert qualify.decide(*tensors, SIZES.sequences).probe_us > 0
 
 
 @pytest.mark.parametrize("way", ["current", "side", "thread"])
 def test_after_prepare_a_capture_has_its_verdict(way):
     matches = qualify.prepare(
-        num_parallel=SIZES.streams, chunk_size=SIZES.chunk, head_dim=SIZES.head_dim, steps=STEPS
+        num_parallel=SIZES.sequences, chunk_size=SIZES.chunk, head_dim=SIZES.head_dim, steps=STEPS
     )
     tensors = operands()
     torch.cuda.synchronize()
@@ -186,8 +186,8 @@ def test_after_prepare_a_capture_has_its_verdict(way):
         stream = torch.cuda.Stream() if way != "current" else None
         for graph in graphs:
             with torch.cuda.graph(graph, stream=stream):
-                decisions.append(qualify.decide(*tensors, SIZES.streams))
-                kernels.gx_gemm(*tensors, ti=0, num_parallel=SIZES.streams)
+                decisions.append(qualify.decide(*tensors, SIZES.sequences))
+                kernels.gx_gemm(*tensors, ti=0, num_parallel=SIZES.sequences)
 
     if way == "thread":
         worker = threading.Thread(target=capture)
@@ -218,16 +218,16 @@ def test_a_probe_spares_another_threads_capture():
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kernels.gx_gemm(*tensors, ti=0, num_parallel=SIZES.streams)
+        kernels.gx_gemm(*tensors, ti=0, num_parallel=SIZES.sequences)
 
         def work():
             with torch.cuda.stream(torch.cuda.Stream()):
-                found.append(qualify.decide(*tensors, SIZES.streams))
+                found.append(qualify.decide(*tensors, SIZES.sequences))
 
         worker = threading.Thread(target=work)
         worker.start()
         worker.join()
-        kernels.gx_gemm(*tensors, ti=1, num_parallel=SIZES.streams)
+        kernels.gx_gemm(*tensors, ti=1, num_parallel=SIZES.sequences)
     graph.replay()
     torch.cuda.synchronize()
     assert "failed" not in found[0].reason, found
@@ -289,9 +289,9 @@ class LoopOverBaddbmm:
 
     def run(self):
         o, g = self.o, self.geometry
-        chunk = {"num_parallel": g.streams, "chunk_size": g.chunk}
+        chunk = {"num_parallel": g.sequences, "chunk_size": g.chunk}
         for ti in reversed(range(g.steps)):
-            part = slice(ti * g.streams, (ti + 1) * g.streams)
+            part = slice(ti * g.sequences, (ti + 1) * g.sequences)
             gwr = (o.grad, o.delta, o.pd, o.slots, o.d_dv, o.dpd)
             kernels.gx_gwr(*gwr, ti=ti, num_tokens=g.tokens, **chunk)
             probe.library_gemm(o.d_u[part], o.x[part], o.d_dv[part])
@@ -339,8 +339,8 @@ def test_capture_step_qualifies_what_an_earlier_capture_missed():
     torch.cuda.synchronize()
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         tensors.d_u.clone()  # torch warns of an empty graph
-        qualify.decide(*tensors, SIZES.streams)
+        qualify.decide(*tensors, SIZES.sequences)
     assert counts("capture_skips", "probes") == (1, 0)
     capture_step(lambda x: x + 1, torch.ones(4, device="cuda"), warmup=1)
     assert counts("probes") == (1,)
-    assert qualify.decide(*tensors, SIZES.streams).probe_us == 0
+    assert qualify.decide(*tensors, SIZES.sequences).probe_us == 0

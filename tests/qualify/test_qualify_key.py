@@ -218,10 +218,10 @@ def test_the_variables_that_count():
 def test_residues_are_those_of_every_step(sizes, bases):
     from sdm_runtime.qualify.operand_shapes import Sizes
 
-    streams, steps = sizes[0], 150
+    sequences, steps = sizes[0], 150
     tensors = placed(Sizes(*sizes), bases, torch.device("cpu"), steps)
     every = {
-        tuple(t[ti * streams].data_ptr() % 256 for t in tensors) for ti in reversed(range(steps))
+        tuple(t[ti * sequences].data_ptr() % 256 for t in tensors) for ti in reversed(range(steps))
     }
     assert set(step_residues(tensors, Sizes(*sizes))) == every
     few = placed(Sizes(*sizes), bases, torch.device("cpu"), 1)

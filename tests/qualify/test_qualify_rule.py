@@ -7,7 +7,7 @@ from sdm_runtime.qualify.speed_rule import MEASURED, gx_gemm_is_faster
 
 @pytest.mark.parametrize("row", MEASURED, ids=str)
 def test_measured_shapes_are_as_measured(row):
-    picked = gx_gemm_is_faster(row.streams, row.chunk, row.head_dim, row.sm_count)
+    picked = gx_gemm_is_faster(row.sequences, row.chunk, row.head_dim, row.sm_count)
     assert picked == (row.gx_gemm_us < row.library_us)
 
 

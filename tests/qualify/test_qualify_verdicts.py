@@ -17,9 +17,9 @@ class World:
         self.qualifier = Qualifier(self.source, self.side)
         self.tensors = operands()
 
-    def ask(self, tensors=None, streams=2):
+    def ask(self, tensors=None, sequences=2):
         d_u, x, d_dv = tensors or self.tensors
-        return self.qualifier.decide(d_u, x, d_dv, streams)
+        return self.qualifier.decide(d_u, x, d_dv, sequences)
 
     def counts(self, *names):
         stats = self.qualifier.stats()
@@ -83,13 +83,13 @@ def test_another_process_state_needs_another_verdict(world, part):
 
 
 def test_other_shapes_and_alignments_need_other_verdicts(world):
-    for tensors, streams in (
+    for tensors, sequences in (
         (world.tensors, 2),
         (world.tensors, 3),
         (operands(chunk=32), 2),
         (operands(residues=(16, 0, 0)), 2),
     ):
-        assert world.ask(tensors, streams).matches
+        assert world.ask(tensors, sequences).matches
     assert len(world.side.probes) == 4
     assert world.side.probes[3][1] == ((16, 0, 0),)
     d_u, x, d_dv = operands(steps=7)
@@ -247,9 +247,9 @@ def test_wrong_operands_are_refused(world, change, message):
     assert world.counts("lookups") == (0,)
 
 
-def test_streams_that_do_not_divide_the_chunks_are_refused(world):
+def test_sequences_that_do_not_divide_the_chunks_are_refused(world):
     with pytest.raises(ValueError, match="num_parallel: expected a divisor of N = 6, got 4"):
-        world.ask(streams=4)
+        world.ask(sequences=4)
 
 
 def test_the_public_functions_want_a_cuda_device():

@@ -45,10 +45,10 @@ class Row(NamedTuple):
 
 def draw_slots(sizes: Sizes, picks: str, generator: torch.Generator) -> torch.Tensor:
     """Bank rows that tokens pick: int32 [P, T, W], distinct in a token."""
-    tokens = (sizes.streams, sizes.steps * sizes.chunk)
+    tokens = (sizes.sequences, sizes.steps * sizes.chunk)
     slots = pick_slots(picks, tokens, sizes.entries, sizes.slots, generator)
-    stream = torch.arange(sizes.streams, device=generator.device)[:, None, None]
-    return (slots + stream * sizes.slots).to(torch.int32)
+    sequence = torch.arange(sizes.sequences, device=generator.device)[:, None, None]
+    return (slots + sequence * sizes.slots).to(torch.int32)
 
 
 def make_inputs(sizes: Sizes, picks: str = "uniform") -> dict[str, torch.Tensor]:
@@ -58,7 +58,7 @@ def make_inputs(sizes: Sizes, picks: str = "uniform") -> dict[str, torch.Tensor]
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda", generator=generator)
 
-    p, t = sizes.streams, sizes.steps * sizes.chunk
+    p, t = sizes.sequences, sizes.steps * sizes.chunk
     inputs = {
         "memory": normal(p * sizes.slots, sizes.hd).bfloat16(),
         "k_val": torch.softmax(normal(p, t, sizes.entries), -1),
@@ -85,7 +85,7 @@ def forward(sizes: Sizes, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         **call,
         chunk_size=sizes.chunk,
         num_memory_slots=sizes.slots,
-        num_parallel=sizes.streams,
+        num_parallel=sizes.sequences,
     )
 
 

@@ -28,7 +28,7 @@ from sdm_runtime import kernels
 from sdm_runtime.machine.host_memory import advise_huge_pages
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
-SHAPES = [  # hd, entries a token, chunk size, streams
+SHAPES = [  # hd, entries a token, chunk size, sequences
     (128, 16, 64, 2),
     (256, 32, 64, 2),
     (1024, 64, 64, 2),
@@ -49,14 +49,14 @@ class Case:
     seconds: list[float] = field(default_factory=list)
 
 
-def records(slots: torch.Tensor, streams: int, rows: int) -> torch.Tensor:
+def records(slots: torch.Tensor, sequences: int, rows: int) -> torch.Tensor:
     """Sorted records int32 [N, n, 4] of distinct slots [N, C, per token]: every group has one."""
     chunks, _, per_token = slots.shape
     flat = slots.flatten(1)
     ordered, order = flat.sort(1)
     token, index = order // per_token, order % per_token
     words = (token << 9 | index) - (1 << 30)  # FIRST and LAST
-    absolute = ordered + (torch.arange(chunks) % streams)[:, None] * rows
+    absolute = ordered + (torch.arange(chunks) % sequences)[:, None] * rows
     floats = torch.rand(chunks, flat.shape[1]).view(torch.int32)
     columns = [words, absolute, floats, floats]
     return torch.stack([c.to(torch.int32) for c in columns], -1).contiguous()
@@ -72,31 +72,31 @@ def cases(
     shape: tuple[int, int, int, int], types: tuple[str, str, str], bank_mib: int, huge: bool = False
 ):
     """The step kernels on one bank of random rows: number of steps, the bank, the cases."""
-    hd, width, chunk, streams = shape
+    hd, width, chunk, sequences = shape
     bank_kind, snap_kind, grad_kind = types
-    rows = (bank_mib << 20) // (hd * DTYPES[bank_kind].itemsize) // streams
+    rows = (bank_mib << 20) // (hd * DTYPES[bank_kind].itemsize) // sequences
     entries = chunk * width
     steps = max(4, min(32, rows // entries))
-    chunks = steps * streams
+    chunks = steps * sequences
     tokens = chunks * chunk
     slots = torch.stack([torch.randperm(rows)[:entries] for _ in range(chunks)])
     slots = slots.view(chunks, chunk, width)
-    rec = records(slots, streams, rows)
+    rec = records(slots, sequences, rows)
     kpay = rec[..., 0].contiguous()
-    bank = random_rows(bank_kind, streams * rows, hd)
-    grad = random_rows(grad_kind, streams * rows, hd)
+    bank = random_rows(bank_kind, sequences * rows, hd)
+    grad = random_rows(grad_kind, sequences * rows, hd)
     snap = random_rows(snap_kind, chunks * entries, hd)
     if huge:
         for tensor in (bank, grad, snap):
             advise_huge_pages(tensor, collapse=True)
     x, d_u, delta, d_dv = torch.randn(chunks, chunk, chunk), *torch.randn(3, chunks, chunk, hd)
     weights, beta = torch.rand(tokens, width), torch.rand(tokens)
-    offset = (torch.arange(chunks) % streams)[:, None, None] * rows
+    offset = (torch.arange(chunks) % sequences)[:, None, None] * rows
     absolute = (slots + offset).view(tokens, width).to(torch.int32)
     blocks = (entries + 31) // 32 + 1
     bpre = (torch.arange(blocks) * 32).clamp(max=entries).to(torch.int32).repeat(chunks, 1)
     out, out_g = torch.zeros(2, kernels.num_slices(hd), tokens * width)
-    sizes: dict[str, Any] = {"num_parallel": streams, "chunk_size": chunk}
+    sizes: dict[str, Any] = {"num_parallel": sequences, "chunk_size": chunk}
     scales: dict[str, Any] = {} if snap_kind in DTYPES else {"scales": torch.rand(len(snap))}
 
     def gwr(ti: int) -> None:
@@ -105,7 +105,7 @@ def cases(
         )
 
     def gemm(ti: int) -> None:
-        kernels.gx_gemm(d_u, x, d_dv, ti=ti, num_parallel=streams)
+        kernels.gx_gemm(d_u, x, d_dv, ti=ti, num_parallel=sequences)
 
     def pa2(ti: int) -> None:
         kernels.gx_pa2(
@@ -134,16 +134,16 @@ def cases(
         kernels.fx_write(bank, delta, rec, ti=ti, num_writes=width, **keeps, **sizes)
 
     step_slots = absolute.long().view(steps, -1)
-    gathered = torch.empty(streams * entries, hd, dtype=bank.dtype)
+    gathered = torch.empty(sequences * entries, hd, dtype=bank.dtype)
 
     def gather(ti: int) -> None:
         torch.index_select(bank, 0, step_slots[ti], out=gathered)
 
-    step_rows, step_tokens = streams * entries, streams * chunk
+    step_rows, step_tokens = sequences * entries, sequences * chunk
     row = {"grad": grad, "bank": bank, "snap": snap}
     row_bytes = {k: t.element_size() * t.shape[1] for k, t in row.items()}
     token_bytes = 4 * hd * step_tokens
-    label = f"hd {hd} W {width} C {chunk} P {streams} {'/'.join(types)}"
+    label = f"hd {hd} W {width} C {chunk} P {sequences} {'/'.join(types)}"
     moved = {
         gather: 2 * step_rows * row_bytes["bank"],
         gwr: step_rows * row_bytes["grad"] + 2 * token_bytes,

@@ -73,7 +73,7 @@ def library_replay(sizes: Sizes, steps: int, operands: GemmInputs) -> Callable[[
 
     def run() -> None:
         for ti in reversed(range(steps)):
-            part = slice(ti * sizes.streams, (ti + 1) * sizes.streams)
+            part = slice(ti * sizes.sequences, (ti + 1) * sizes.sequences)
             library_gemm(*(operand[part] for operand in operands))
 
     run()
@@ -90,7 +90,7 @@ def measure(sizes: Sizes, device: torch.device) -> dict[str, list[float]]:
     operands = placed(sizes, ALIGNED, device, steps)
     for tensor in operands:
         tensor.normal_(0, 0.01)
-    common: dict[str, Any] = {"steps": steps, "num_parallel": sizes.streams}
+    common: dict[str, Any] = {"steps": steps, "num_parallel": sizes.sequences}
     plans: dict[str, Plan] = {
         "blas_step": BlasGemmStep(*operands, **common),
         "plain": kernels.plan_gx_gemm(*operands, **common),
@@ -105,8 +105,8 @@ def measure(sizes: Sizes, device: torch.device) -> dict[str, list[float]]:
 
 def row_of(sizes: Sizes, device: torch.device) -> Row:
     """One row of the table."""
-    decision = qualify.decide(*placed(sizes, ALIGNED, device), sizes.streams)
-    again = qualify.decide(*placed(sizes, ALIGNED, device), sizes.streams)
+    decision = qualify.decide(*placed(sizes, ALIGNED, device), sizes.sequences)
+    again = qualify.decide(*placed(sizes, ALIGNED, device), sizes.sequences)
     times = measure(sizes, device)
     picked = "blas_step"
     if again.matches:
@@ -121,7 +121,7 @@ def hit_cost_us(device: torch.device) -> list[float]:
     times = []
     for _ in range(ASKS):
         begin = perf_counter_ns()
-        qualify.decide_backward(*operands, TABLE[1].streams)
+        qualify.decide_backward(*operands, TABLE[1].sequences)
         times.append((perf_counter_ns() - begin) / 1e3)
     return sorted(times)
 
@@ -135,7 +135,7 @@ def figures_of(row: Row) -> list[Figure]:
 
 
 def print_row(row: Row) -> None:
-    shape = f"{row.sizes.streams:>2}, {row.sizes.chunk:>3}, {row.sizes.head_dim:>4}"
+    shape = f"{row.sizes.sequences:>2}, {row.sizes.chunk:>3}, {row.sizes.head_dim:>4}"
     bits = "DIFFER" if row.differs else "equal"
     times = " ".join(f"{way} {row.median(way):6.2f}" for way in row.us)
     times += f" probe {row.probe_us:6.2f}"

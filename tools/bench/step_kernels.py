@@ -39,7 +39,7 @@ def named(t: dict[str, torch.Tensor], *names: str) -> dict[str, Any]:
 
 def make_plans(sizes: Sizes, t: dict[str, torch.Tensor], pdl: bool) -> dict[str, Plan]:
     """A plan of each kernel over all steps."""
-    common: dict[str, Any] = {"steps": sizes.steps, "num_parallel": sizes.streams, "pdl": pdl}
+    common: dict[str, Any] = {"steps": sizes.steps, "num_parallel": sizes.sequences, "pdl": pdl}
     chunk: dict[str, Any] = {"chunk_size": sizes.chunk}
     by_chunk = (sizes.chunks, sizes.chunk, sizes.hd)
     gwr = named(t, "grad", "delta", "pd", "slots", "d_dv", "dpd")
@@ -60,7 +60,7 @@ def make_forward_plans(
     sizes: Sizes, t: dict[str, torch.Tensor], pdl: bool, keep: bool = True
 ) -> dict[str, Plan]:
     """A plan of each kernel of the forward over all steps; fx_gemm is gx_gemm on its operands."""
-    common: dict[str, Any] = {"steps": sizes.steps, "num_parallel": sizes.streams, "pdl": pdl}
+    common: dict[str, Any] = {"steps": sizes.steps, "num_parallel": sizes.sequences, "pdl": pdl}
     chunk: dict[str, Any] = {"chunk_size": sizes.chunk, "num_writes": sizes.entries}
     by_chunk = (sizes.chunks, sizes.chunk, sizes.hd)
     answers = named(t, "bank", "v", "row_weights", "residual", "reading")
@@ -95,9 +95,9 @@ def make_chains(sizes: Sizes, operands: dict[str, torch.Tensor]) -> dict[str, St
 
 def library_graph(sizes: Sizes, t: dict[str, torch.Tensor]) -> torch.cuda.CUDAGraph:
     """torch.baddbmm for every step."""
-    by_step = (sizes.steps, sizes.streams, sizes.chunk, sizes.hd)
+    by_step = (sizes.steps, sizes.sequences, sizes.chunk, sizes.hd)
     d_u, d_dv = t["d_u"].view(by_step), t["d_dv"].view(by_step)
-    x = t["x"].view(sizes.steps, sizes.streams, sizes.chunk, sizes.chunk)
+    x = t["x"].view(sizes.steps, sizes.sequences, sizes.chunk, sizes.chunk)
 
     def steps() -> None:
         for ti in reversed(range(sizes.steps)):

@@ -12,10 +12,10 @@ FIRST, LAST = 1 << 31, 1 << 30
 
 @dataclass(frozen=True)
 class Sizes:
-    """A shape: P streams, C tokens a chunk, W = R entries a token, S slots a stream."""
+    """A shape: P sequences, C tokens a chunk, W = R entries a token, S slots a sequence."""
 
     name: str
-    streams: int
+    sequences: int
     chunk: int
     entries: int
     hd: int
@@ -24,7 +24,7 @@ class Sizes:
 
     @property
     def chunks(self) -> int:
-        return self.streams * self.steps
+        return self.sequences * self.steps
 
     @property
     def tokens(self) -> int:
@@ -37,7 +37,7 @@ class Sizes:
     @property
     def row_bytes(self) -> int:
         """Of one kind of bf16 row, every entry's once, in one step."""
-        return self.streams * self.chunk * self.entries * self.hd * 2
+        return self.sequences * self.chunk * self.entries * self.hd * 2
 
 
 SHAPES = [
@@ -53,8 +53,8 @@ def draw_slots(sizes: Sizes, picks: str, generator: torch.Generator) -> torch.Te
     """Bank rows that tokens pick: int64 [N, C, W], distinct in a token."""
     tokens = (sizes.chunks, sizes.chunk)
     slots = pick_slots(picks, tokens, sizes.entries, sizes.slots, generator)
-    stream = torch.arange(sizes.chunks, device=generator.device) % sizes.streams
-    return slots + (stream * sizes.slots)[:, None, None]
+    sequence = torch.arange(sizes.chunks, device=generator.device) % sizes.sequences
+    return slots + (sequence * sizes.slots)[:, None, None]
 
 
 def sort_records(slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,7 +97,7 @@ def make_operands(sizes: Sizes, picks: str = "uniform") -> dict[str, torch.Tenso
     read_slots = draw_slots(sizes, picks, generator)
     slots = torch.cat((write_slots, read_slots), 2).reshape(sizes.tokens, -1).to(torch.int32)
     weights = floats(*slots.shape).view(torch.int32)
-    bank_rows = sizes.streams * sizes.slots
+    bank_rows = sizes.sequences * sizes.slots
     return {
         **planes,
         **by_token,

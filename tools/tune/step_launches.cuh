@@ -87,10 +87,10 @@ Launch make_launch(const char* what, const void* function, dim3 grid, dim3 block
 // The library's tile: one wave of two blocks an SM, or 8 positions.
 inline int library_tile(const Sizes& s, int columns, int block_warps) {
   const TeamLayout layout = team_layout(s.hd, columns);
-  for (int tile = layout.streams_per_warp; tile <= 32; tile *= 2) {
+  for (int tile = layout.groups_per_round; tile <= 32; tile *= 2) {
     const int positions = block_warps * tile;
     const int tiles = (s.entries() + positions - 1) / positions;
-    if (layout.slice_groups * s.streams * tiles <= 2 * kSms) return tile;
+    if (layout.slice_groups * s.sequences * tiles <= 2 * kSms) return tile;
   }
   return 8;
 }
@@ -108,9 +108,9 @@ void add_walks(std::vector<Launch>& pa2s, std::vector<Launch>& gdss, const Probl
     if (tile == first && pa2s.size() > count) continue;
     const int positions = kShape.warps() * tile;
     const int tiles = (s.entries() + positions - 1) / positions;
-    const dim3 grid(groups * tiles, s.streams);
+    const dim3 grid(groups * tiles, s.sequences);
     const double warps = double(grid.x) * grid.y * kShape.warps() / kSms;
-    const bool waves = double(s.streams) * s.entries() * s.slices() > 2e5;
+    const bool waves = double(s.sequences) * s.entries() * s.slices() > 2e5;
     if (tile != first && (warps < 6 || (warps > 70 && !(waves && tile >= 8)))) continue;
     char text[96];
     std::snprintf(text, sizeof(text), "c%d %d threads depth %d, %d blocks, tile %d", kCols,
@@ -129,7 +129,7 @@ template <int kBatch, int kRingBytes>
 void add_gwrs(std::vector<Launch>& list, const Problem& p) {
   constexpr GatherShape kShape{256, kBatch, kRingBytes};
   const Sizes& s = p.sizes;
-  const int tokens = s.streams * s.chunk, slices = s.slices();
+  const int tokens = s.sequences * s.chunk, slices = s.slices();
   for (const int warps : {4, 1, 2, 8}) {
     const int y = std::min(warps, slices), z = warps / y;
     char text[96];
@@ -145,7 +145,7 @@ void add_gwrs(std::vector<Launch>& list, const Problem& p) {
 template <GemmTile kTile>
 void add_gemm(std::vector<Launch>& list, const Problem& p) {
   const Sizes& s = p.sizes;
-  const dim3 grid(s.streams, (s.chunk + kTile.rows - 1) / kTile.rows,
+  const dim3 grid(s.sequences, (s.chunk + kTile.rows - 1) / kTile.rows,
                   (s.hd + kTile.columns - 1) / kTile.columns);
   const double per_sm = double(grid.x) * grid.y * grid.z / kSms;
   if (per_sm < 0.1 || per_sm > 20) return;

@@ -39,11 +39,11 @@ T* upload(const std::vector<T>& host) {
 
 struct Sizes {
   std::string name;
-  int streams, chunk, writes, hd, slots;
+  int sequences, chunk, writes, hd, slots;
   int steps;  // as many as are allocated and timed
 
   int entries() const { return chunk * writes; }
-  size_t chunks() const { return size_t(streams) * steps; }
+  size_t chunks() const { return size_t(sequences) * steps; }
   size_t tokens() const { return chunks() * chunk; }
   int slices() const { return sdm::num_slices(hd); }
 };
@@ -84,7 +84,7 @@ struct Problem {
 };
 
 // One chunk's entries in slot order, and the slots in token order.
-inline void draw_chunk(const Sizes& sizes, int stream, std::mt19937& random, sdm::Record* records,
+inline void draw_chunk(const Sizes& sizes, int sequence, std::mt19937& random, sdm::Record* records,
                        int32_t* slots, int32_t* counts) {
   std::vector<std::pair<int32_t, int32_t>> order;  // row, entry
   std::vector<int32_t> taken(sizes.slots, -1);
@@ -93,7 +93,7 @@ inline void draw_chunk(const Sizes& sizes, int stream, std::mt19937& random, sdm
       const auto slot = int32_t(random() % uint32_t(sizes.slots));
       if (taken[slot] == token) continue;
       taken[slot] = token;
-      const int32_t row = stream * sizes.slots + slot, entry = token * sizes.writes + w++;
+      const int32_t row = sequence * sizes.slots + slot, entry = token * sizes.writes + w++;
       if (slots) slots[entry] = row;
       order.push_back({row, entry});
     }
@@ -122,18 +122,19 @@ inline Problem make_problem(const Sizes& sizes) {
   std::vector<int32_t> slots(entries), counts(sizes.chunks() * blocks);
   for (size_t n = 0; n < sizes.chunks(); ++n) {
     const size_t at = n * sizes.entries();
-    draw_chunk(sizes, int(n % sizes.streams), random, &writes[at], &slots[at], &counts[n * blocks]);
-    draw_chunk(sizes, int(n % sizes.streams), random, &reads[at], nullptr, nullptr);
+    draw_chunk(sizes, int(n % sizes.sequences), random, &writes[at], &slots[at],
+               &counts[n * blocks]);
+    draw_chunk(sizes, int(n % sizes.sequences), random, &reads[at], nullptr, nullptr);
   }
   const size_t row = size_t(sizes.hd) * 2, token_bytes = sizes.tokens() * sizes.hd * 4;
-  const size_t bank_bytes = size_t(sizes.streams) * sizes.slots * row;
+  const size_t bank_bytes = size_t(sizes.sequences) * sizes.slots * row;
   const auto floats = [](char* data) { return reinterpret_cast<float*>(data); };
   const auto planes = [&] { return device_memory<float>(entries * sizes.slices()); };
 
   Problem p{sizes};
   char *grad = random_rows(bank_bytes), *bank = random_rows(bank_bytes);
   float *d_u = floats(random_rows(token_bytes)), *d_dv = floats(random_rows(token_bytes));
-  const int c = sizes.chunk, hd = sizes.hd, streams = sizes.streams;
+  const int c = sizes.chunk, hd = sizes.hd, sequences = sizes.sequences;
   const auto bf16 = sdm::RowType::kBFloat16;
   p.gwr = {grad,
            floats(random_rows(token_bytes)),
@@ -144,12 +145,12 @@ inline Problem make_problem(const Sizes& sizes) {
            int64_t(sizes.steps) * c,
            int64_t(entries),
            0,
-           streams,
+           sequences,
            c,
            sizes.writes,
            hd,
            bf16};
-  p.gemm = {d_u, floats(random_rows(sizes.tokens() * c * 4)), d_dv, 0, streams, c, hd};
+  p.gemm = {d_u, floats(random_rows(sizes.tokens() * c * 4)), d_dv, 0, sequences, c, hd};
   p.pa2 = {grad,
            bank,
            random_rows(entries * row),
@@ -163,7 +164,7 @@ inline Problem make_problem(const Sizes& sizes) {
            0,
            int64_t(entries),
            0,
-           streams,
+           sequences,
            c,
            sizes.writes,
            hd,
@@ -177,7 +178,7 @@ inline Problem make_problem(const Sizes& sizes) {
            planes(),
            int64_t(entries),
            0,
-           streams,
+           sequences,
            c,
            sizes.writes,
            hd,

@@ -51,7 +51,7 @@ class Results {
  public:
   explicit Results(const Problem& p) : steps_(std::min(p.sizes.steps, 6)) {
     const Sizes& s = p.sizes;
-    const size_t rows = size_t(s.streams) * s.slots * s.hd * 2;
+    const size_t rows = size_t(s.sequences) * s.slots * s.hd * 2;
     const size_t tokens = s.tokens() * s.hd * 4;
     const size_t planes = s.chunks() * s.entries() * s.slices() * 4;
     written_ = {{p.gds.grad, rows},    {p.pa2.bank, rows},  {p.gemm.d_u, tokens},

@@ -22,7 +22,7 @@ def build_chain(operands: ChainOperands, call: Call) -> PassChain:
         KERNELS,
         operands.tensors(),
         StepSizes(
-            num_parallel=geometry.streams,
+            num_parallel=geometry.sequences,
             chunk_size=geometry.chunk,
             num_writes=geometry.writes,
             num_reads=geometry.reads,

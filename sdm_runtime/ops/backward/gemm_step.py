@@ -18,5 +18,5 @@ def choose_gemm(operands: ChainOperands, geometry: Geometry, gemm: str) -> GemmC
         return GemmChoice("gx_gemm", "the host chain has no BLAS step")
     from sdm_runtime import qualify
 
-    decision = qualify.decide_backward(o.d_u, o.x, o.d_dv, geometry.streams)
+    decision = qualify.decide_backward(o.d_u, o.x, o.d_dv, geometry.sequences)
     return GemmChoice("gx_gemm" if decision.matches else "blas", *decision[1:])

@@ -28,7 +28,7 @@ def sum_planes(operands: ChainOperands, geometry: Geometry, sums: RowDots) -> No
     reduce = partial(
         kernels.plane_reduce,
         num_tokens=geometry.tokens,
-        num_parallel=geometry.streams,
+        num_parallel=geometry.sequences,
         chunk_size=geometry.chunk,
     )
     reduce(dots["dpd"], sums.dpd)

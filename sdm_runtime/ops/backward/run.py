@@ -65,7 +65,7 @@ def run_backward(
     """
     bank, geometry = lease.bank, call.geometry
     operands = allocate_operands(bank, saved, call)
-    gy = grad_readings.view(geometry.streams, geometry.tokens, geometry.head_dim)
+    gy = grad_readings.view(geometry.sequences, geometry.tokens, geometry.head_dim)
     fill_operands(operands, saved, gy, geometry)
 
     _run_chain(lease, operands, call)
@@ -111,7 +111,7 @@ def allocate_gradients(
     """Room for the gradients of the inputs, each in the kernels' dtype for its own."""
 
     def new(dtype: torch.dtype, width: int) -> Tensor:
-        shape = (geometry.streams, geometry.tokens, width)
+        shape = (geometry.sequences, geometry.tokens, width)
         return torch.empty(shape, dtype=kernel_dtype(dtype), device=device)
 
     return InputGradients(

@@ -20,7 +20,7 @@ class Call(NamedTuple):
         """Sizes by the letters of docs/step_chain.md, for the dispatch record."""
         g = self.geometry
         return {
-            "P": g.streams,
+            "P": g.sequences,
             "T": g.tokens,
             "C": g.chunk,
             "W": g.writes,

@@ -19,7 +19,7 @@ from sdm_runtime.ops.call.geometry import (
 )
 from sdm_runtime.ops.call.plain_tensors import check_apart, check_plain
 from sdm_runtime.ops.call.quant import SNAPSHOT_QUANTS, columns_together, snapshot_format
-from sdm_runtime.ops.call.staging import Inputs, as_streams
+from sdm_runtime.ops.call.staging import Inputs, as_sequences
 from sdm_runtime.tensor.words import describe
 
 _OP = "sdm_write_read"
@@ -59,11 +59,11 @@ def check_call(
         raise _value("gemm", "'auto' or 'fixed' on the CPU, whose chain has no BLAS step", "'blas'")
     if memory.device.type == "cpu":
         check_threads(_OP)
-    streams = Inputs(*(as_streams(x, num_parallel) for x in inputs))
+    sequences = Inputs(*(as_sequences(x, num_parallel) for x in inputs))
     if switch("SDM_CHECK_INDICES"):
-        _check_indices(memory, streams, num_memory_slots)
+        _check_indices(memory, sequences, num_memory_slots)
     form = snapshot_format(snapshot_quant, memory.dtype, geometry.head_dim)
-    return streams, Call(geometry, form, grad_bank_fp32, gemm)
+    return sequences, Call(geometry, form, grad_bank_fp32, gemm)
 
 
 def check_saveable(memory: Tensor, inputs: Inputs) -> None:
@@ -146,32 +146,32 @@ def _check_bank(memory: Tensor) -> None:
         raise _value("memory", "a contiguous bank", f"strides {list(memory.stride())}")
 
 
-def _check_bank_owners(memory: Tensor, slots: int, streams: int, shared_bank: bool) -> None:
+def _check_bank_owners(memory: Tensor, slots: int, sequences: int, shared_bank: bool) -> None:
     if slots == 0:
-        if streams > 1 and not shared_bank:
+        if sequences > 1 and not shared_bank:
             raise _value(
                 "num_memory_slots",
-                f"the slots of each of {streams} streams, or shared_bank=True",
+                f"the slots of each of {sequences} sequences, or shared_bank=True",
                 "0",
             )
     elif shared_bank:
         raise _value("shared_bank", f"False with num_memory_slots = {slots}", "True")
-    elif memory.shape[0] != streams * slots:
+    elif memory.shape[0] != sequences * slots:
         raise _value(
             "memory",
-            f"num_parallel * num_memory_slots = {streams * slots} rows",
+            f"num_parallel * num_memory_slots = {sequences * slots} rows",
             describe(memory),
         )
 
 
-def _check_shapes(memory: Tensor, inputs: Inputs, streams: int, chunk_size: int) -> Geometry:
-    leading = _leading(inputs.k_idx, "k_idx", streams)
-    tokens = leading[-1] if len(leading) == 2 else leading[0] // streams
+def _check_shapes(memory: Tensor, inputs: Inputs, sequences: int, chunk_size: int) -> Geometry:
+    leading = _leading(inputs.k_idx, "k_idx", sequences)
+    tokens = leading[-1] if len(leading) == 2 else leading[0] // sequences
     if tokens < 1:
         raise _value("k_idx", "at least one token", describe(inputs.k_idx))
     if not inputs.q_idx.dim():
         raise _value(
-            "q_idx", f"[P, T, .] or [P*T, .] with P = num_parallel = {streams}", "a scalar"
+            "q_idx", f"[P, T, .] or [P*T, .] with P = num_parallel = {sequences}", "a scalar"
         )
     writes, reads, head_dim = inputs.k_idx.shape[-1], inputs.q_idx.shape[-1], memory.shape[1]
     for name, x, widths in (
@@ -183,39 +183,45 @@ def _check_shapes(memory: Tensor, inputs: Inputs, streams: int, chunk_size: int)
         ("beta", inputs.beta, (1,)),
         ("g", inputs.g, (1, writes)),
     ):
-        _check_shape(name, x, streams, tokens, widths)
+        _check_shape(name, x, sequences, tokens, widths)
     chunk = effective_chunk(chunk_size, tokens)
-    return Geometry(streams, tokens, chunk, writes, reads, head_dim, memory.shape[0])
+    return Geometry(sequences, tokens, chunk, writes, reads, head_dim, memory.shape[0])
 
 
-def _leading(x: Tensor, name: str, streams: int) -> tuple[int, ...]:
-    fits = x.dim() == 3 and x.shape[0] == streams
-    if not fits and not (x.dim() == 2 and x.shape[0] % streams == 0):
-        raise _value(name, f"[P, T, .] or [P*T, .] with P = num_parallel = {streams}", describe(x))
+def _leading(x: Tensor, name: str, sequences: int) -> tuple[int, ...]:
+    fits = x.dim() == 3 and x.shape[0] == sequences
+    if not fits and not (x.dim() == 2 and x.shape[0] % sequences == 0):
+        raise _value(
+            name, f"[P, T, .] or [P*T, .] with P = num_parallel = {sequences}", describe(x)
+        )
     return tuple(x.shape[:-1])
 
 
-def _check_shape(name: str, x: Tensor, streams: int, tokens: int, widths: tuple[int, ...]) -> None:
+def _check_shape(
+    name: str, x: Tensor, sequences: int, tokens: int, widths: tuple[int, ...]
+) -> None:
     """widths: the last dimensions that fit; none: any from 1 to MAX_ENTRIES."""
-    fits = tuple(x.shape[:-1]) in ((streams, tokens), (streams * tokens,))
+    fits = tuple(x.shape[:-1]) in ((sequences, tokens), (sequences * tokens,))
     width = x.shape[-1] if x.dim() else 0
     fits = fits and (width in widths if widths else 1 <= width <= MAX_ENTRIES)
     if not fits:
         last = " or ".join(map(str, widths)) if widths else f"1..{MAX_ENTRIES}"
         raise _value(
             name,
-            f"[{streams}, {tokens}, {last}] or [{streams * tokens}, {last}]",
+            f"[{sequences}, {tokens}, {last}] or [{sequences * tokens}, {last}]",
             describe(x),
         )
 
 
 def _check_indices(memory: Tensor, inputs: Inputs, slots: int) -> None:
-    """Each stream's rows must be its own (a device synchronization, so only on request)."""
+    """Each sequence's rows must be its own (a device synchronization, so only on request)."""
     for name, x in (("k_idx", inputs.k_idx), ("q_idx", inputs.q_idx)):
-        for stream in range(x.shape[0]):
-            low, high = (stream * slots, (stream + 1) * slots) if slots else (0, memory.shape[0])
-            found = torch.aminmax(x[stream])
+        for sequence in range(x.shape[0]):
+            low, high = (
+                (sequence * slots, (sequence + 1) * slots) if slots else (0, memory.shape[0])
+            )
+            found = torch.aminmax(x[sequence])
             least, most = int(found.min), int(found.max)
             if least < low or most >= high:
                 bad = least if least < low else most
-                raise _value(name, f"rows {low}..{high - 1} in stream {stream}", f"{bad}")
+                raise _value(name, f"rows {low}..{high - 1} in sequence {sequence}", f"{bad}")

@@ -27,12 +27,12 @@ class Segment(NamedTuple):
 
 
 class Geometry(NamedTuple):
-    """P streams of T tokens, cut into chunks of C tokens, with W writes and R reads per token.
+    """P sequences of T tokens, cut into chunks of C tokens, with W writes and R reads per token.
 
-    Chunk ``ti * P + p`` is stream p's chunk at step ti; the last step may be ragged.
+    Chunk ``ti * P + p`` is sequence p's chunk at step ti; the last step may be ragged.
     """
 
-    streams: int
+    sequences: int
     tokens: int
     chunk: int
     writes: int
@@ -48,7 +48,7 @@ class Geometry(NamedTuple):
     @property
     def chunks(self) -> int:
         """Number of chunks, steps * P."""
-        return self.steps * self.streams
+        return self.steps * self.sequences
 
     @property
     def chunk_writes(self) -> int:
@@ -61,12 +61,12 @@ class Geometry(NamedTuple):
         return self.chunk * self.reads
 
     def token_range(self, segment: Segment) -> tuple[int, int]:
-        """The tokens of every stream that lie in the segment, ``[begin, end)``."""
+        """The tokens of every sequence that lie in the segment, ``[begin, end)``."""
         return segment.first * self.chunk, min(segment.last * self.chunk, self.tokens)
 
     def chunk_range(self, segment: Segment) -> slice:
         """The segment's chunks among all chunks."""
-        return slice(segment.first * self.streams, segment.last * self.streams)
+        return slice(segment.first * self.sequences, segment.last * self.sequences)
 
     def segments(self, *, cuda: bool) -> Iterator[Segment]:
         """Cut the steps so that a segment's working memory stays bounded whatever T is."""
@@ -74,7 +74,7 @@ class Geometry(NamedTuple):
         # The sort, events and records of every entry, and a few matrices and rows per chunk.
         per_chunk = 120 * entries + 16 * self.chunk * (self.head_dim + self.chunk)
         budget = _SEGMENT_BYTES_CUDA if cuda else _SEGMENT_BYTES_HOST
-        size = max(1, budget // (per_chunk * self.streams))
+        size = max(1, budget // (per_chunk * self.sequences))
         for first in range(0, self.steps, size):
             yield Segment(first, min(first + size, self.steps))
 

@@ -32,14 +32,14 @@ class Chunks(NamedTuple):
     q_rows: Tensor  # [N, C, R] int64, absolute bank rows
 
 
-def as_streams(x: Tensor, streams: int) -> Tensor:
+def as_sequences(x: Tensor, sequences: int) -> Tensor:
     """View [P, T, D] or [P*T, D] as [P, T, D]."""
-    return x if x.dim() == 3 else x.reshape(streams, x.shape[0] // streams, x.shape[1])
+    return x if x.dim() == 3 else x.reshape(sequences, x.shape[0] // sequences, x.shape[1])
 
 
 def stage(x: Tensor, geometry: Geometry, segment: Segment, dtype: torch.dtype) -> Tensor:
     """Cut x [P, T, D] into the segment's chunks: [steps * P, C, D] of dtype, contiguous."""
-    shape = (segment.steps * geometry.streams, geometry.chunk, x.shape[2])
+    shape = (segment.steps * geometry.sequences, geometry.chunk, x.shape[2])
     out = torch.empty(shape, dtype=dtype, device=x.device)
     stage_into(x, geometry, segment, out)
     return out
@@ -51,7 +51,7 @@ def stage_into(
     """The same into out, rounding to its dtype; ragged tails hold `padding`."""
     begin, end = geometry.token_range(segment)
     chunk, steps = geometry.chunk, segment.steps
-    target = out.view(steps, geometry.streams, chunk, x.shape[2]).transpose(0, 1)
+    target = out.view(steps, geometry.sequences, chunk, x.shape[2]).transpose(0, 1)
     whole = (end - begin) // chunk
     cut = begin + whole * chunk
     # Cut nothing that is whole: a backward's device waits for these operations.
@@ -67,7 +67,7 @@ def unstage(x: Tensor, out: Tensor, geometry: Geometry, segment: Segment) -> Non
     """Write a segment's rows x [steps * P, C, D] into out [P, T, D], rounding to its dtype."""
     begin, end = geometry.token_range(segment)
     chunk = geometry.chunk
-    source = x.view(segment.steps, geometry.streams, chunk, x.shape[2]).transpose(0, 1)
+    source = x.view(segment.steps, geometry.sequences, chunk, x.shape[2]).transpose(0, 1)
     whole = (end - begin) // chunk
     cut = begin + whole * chunk
     target = out if whole * chunk == out.shape[1] else out[:, begin:cut]

@@ -24,24 +24,24 @@ class EventOrder(NamedTuple):
 def event_order(inputs: Inputs, geometry: Geometry, segment: Segment) -> EventOrder:
     """Sort a segment's events by slot, padding last."""
     rows, device = geometry.bank_rows, inputs.k_idx.device
-    steps, streams, chunk = segment.steps, geometry.streams, geometry.chunk
-    count, entries = steps * streams, geometry.writes + geometry.reads
+    steps, sequences, chunk = segment.steps, geometry.sequences, geometry.chunk
+    count, entries = steps * sequences, geometry.writes + geometry.reads
     bound = rows + 1  # padding sorts after every bank row
     # As one flat sort: torch sorts flat integers by radix, several times faster than rows.
     dtype = torch.int32 if count * bound < 2**31 else torch.int64
-    keys = torch.empty((steps, streams, chunk, entries), dtype=dtype, device=device)
+    keys = torch.empty((steps, sequences, chunk, entries), dtype=dtype, device=device)
     first_keys = torch.arange(0, count * bound, bound, dtype=dtype, device=device)
-    by_stream, first_keys = keys.transpose(0, 1), first_keys.view(steps, streams, 1, 1)
+    by_sequence, first_keys = keys.transpose(0, 1), first_keys.view(steps, sequences, 1, 1)
     first_keys = first_keys.transpose(0, 1)
 
     begin, end = geometry.token_range(segment)
     whole, rest = divmod(end - begin, chunk)
     cut = end - rest
     for x, part in (
-        (inputs.k_idx, by_stream[..., : geometry.writes]),
-        (inputs.q_idx, by_stream[..., geometry.writes :]),
+        (inputs.k_idx, by_sequence[..., : geometry.writes]),
+        (inputs.q_idx, by_sequence[..., geometry.writes :]),
     ):
-        chunks = x[:, begin:cut].view(streams, whole, chunk, x.shape[2])
+        chunks = x[:, begin:cut].view(sequences, whole, chunk, x.shape[2])
         torch.add(chunks, first_keys[:, :whole], out=part[:, :whole])
         if rest:
             torch.add(x[:, cut:end], first_keys[:, whole], out=part[:, whole, :rest])

@@ -83,7 +83,7 @@ def _chain(
         kernels,
         o.tensors(kernels),
         StepSizes(
-            num_parallel=geometry.streams,
+            num_parallel=geometry.sequences,
             chunk_size=geometry.chunk,
             num_writes=geometry.writes,
             num_reads=geometry.reads,

@@ -35,8 +35,8 @@ def run_forward(
     """
     geometry = call.geometry
     # Allocated in its last shape: autograd would refuse to let the caller change a view in place.
-    readings = bank.new_empty(geometry.streams * geometry.tokens, geometry.head_dim)
-    by_stream = readings.view(geometry.streams, geometry.tokens, geometry.head_dim)
+    readings = bank.new_empty(geometry.sequences * geometry.tokens, geometry.head_dim)
+    by_sequence = readings.view(geometry.sequences, geometry.tokens, geometry.head_dim)
     segments = list(geometry.segments(cuda=bank.is_cuda))
     store: Store
     if keep:
@@ -44,7 +44,7 @@ def run_forward(
     else:
         store = DropStore(bank, geometry, segments[0].steps)
     raise_version(bank)
-    done = [_run_segment(bank, inputs, geometry, s, by_stream, store) for s in segments]
+    done = [_run_segment(bank, inputs, geometry, s, by_sequence, store) for s in segments]
     chains = [chain for steps in done for chain in steps.chains]
     report("sdm_write_read.forward", call, GEMM_CHOICE, bank.device, chains)
     return readings, store.finish()
@@ -85,7 +85,7 @@ def _run_segment(
     )
 
     def token_by_token(step: int) -> TokenStep:
-        here = slice(step * geometry.streams, (step + 1) * geometry.streams)
+        here = slice(step * geometry.sequences, (step + 1) * geometry.sequences)
         tokens = slice(here.start * geometry.chunk, here.stop * geometry.chunk)
         events = ChunkEvents(chunks.events[here], chunks.places[here], chunks.beta[tokens])
         number, updates = segment.first + step, steps.updates[here]
@@ -97,7 +97,7 @@ def _run_segment(
     u = operands.residual * beta
     y = add_product(operands.reading, qx, u)
     for step, tokens in done.again.items():
-        y[step * geometry.streams :][: geometry.streams] = tokens.readings
+        y[step * geometry.sequences :][: geometry.sequences] = tokens.readings
     unstage(y, readings, geometry, segment)
     store.keep(segment, room, pairs.a, done.again)
     return done

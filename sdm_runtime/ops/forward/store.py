@@ -67,8 +67,8 @@ class DropStore:
 
     def __init__(self, bank: Tensor, geometry: Geometry, segment_steps: int) -> None:
         """Size the buffers for segments of at most segment_steps steps."""
-        self._streams, chunk, f32 = geometry.streams, geometry.chunk, torch.float32
-        count = segment_steps * geometry.streams
+        self._sequences, chunk, f32 = geometry.sequences, geometry.chunk, torch.float32
+        count = segment_steps * geometry.sequences
         self._delta = bank.new_empty((count, chunk, geometry.head_dim), dtype=f32)
         self._residual = torch.empty_like(self._delta)
         self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
@@ -76,7 +76,7 @@ class DropStore:
 
     def buffers(self, segment: Segment) -> SegmentBuffers:
         """The same memory for every segment; nothing is restored, and no chain follows."""
-        count = segment.steps * self._streams
+        count = segment.steps * self._sequences
         delta, residual, x, qx = (
             buffer[:count] for buffer in (self._delta, self._residual, self._x, self._qx)
         )
@@ -113,7 +113,7 @@ class KeepStore:
         self._scales = bank.new_empty(rows, dtype=f32) if form.scaled else None
         self._segment_rows: Tensor | None = None  # of one segment, before they are encoded
         if not form.exact:
-            rows = segment_steps * geometry.streams * geometry.chunk_writes
+            rows = segment_steps * geometry.sequences * geometry.chunk_writes
             self._segment_rows = bank.new_empty((rows, geometry.head_dim))
 
     def buffers(self, segment: Segment) -> SegmentBuffers:
@@ -137,10 +137,10 @@ class KeepStore:
     ) -> None:
         """Turn the residual into the innovation; encode the snapshot if it is narrower."""
         assert a is not None
-        streams = self._geometry.streams
+        sequences = self._geometry.sequences
         innovation = add_product(done.residual, a, done.delta, alpha=-1)
         for step, tokens in again.items():
-            innovation[step * streams : (step + 1) * streams] = tokens.innovation
+            innovation[step * sequences : (step + 1) * sequences] = tokens.innovation
         if not self._form.exact:
             assert done.snapshot is not None
             where = self._row_range(segment)

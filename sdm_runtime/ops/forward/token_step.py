@@ -28,8 +28,8 @@ class TokenStep(NamedTuple):
     innovation: Tensor  # [P, C, hd]: v minus the bank's answer at the token
     delta: Tensor  # [P, C, hd]
     readings: Tensor  # [P, C, hd]
-    bank_rows: Tensor  # int64 [groups of all streams]: which rows the step writes
-    rows: Tensor  # [groups of all streams, hd]: those rows after the step
+    bank_rows: Tensor  # int64 [groups of all sequences]: which rows the step writes
+    rows: Tensor  # [groups of all sequences, hd]: those rows after the step
 
 
 def all_finite(*tensors: Tensor) -> bool:
@@ -51,7 +51,7 @@ def run_token_step(
     Bank is as it was before the step; v [P, C, hd], the events and the updates, write records
     sorted by slot int32 [P, C*W, 4], are the step's.
     """
-    p, c, n = geometry.streams, geometry.chunk, geometry.chunk_writes
+    p, c, n = geometry.sequences, geometry.chunk, geometry.chunk_writes
     chunks = stage_chunks(inputs, geometry, Segment(step, step + 1), bank.dtype)
     slot, source = _places(events, geometry)
     group_rows, written = _group_rows(updates)
@@ -85,9 +85,9 @@ def _add_in_order(rows: Tensor, slots: Tensor, values: Tensor) -> None:
 
     Scatter operations that add do so in any order on some devices.
     """
-    stream = torch.arange(slots.shape[0], device=slots.device)
+    sequence = torch.arange(slots.shape[0], device=slots.device)
     for w in range(slots.shape[1]):
-        at = stream, slots[:, w]
+        at = sequence, slots[:, w]
         rows[at] = rows[at] + values[:, w]
 
 

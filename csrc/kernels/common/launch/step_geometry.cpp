@@ -63,7 +63,7 @@ RecordGrid record_grid(const RecordLaunch& launch, int sm_count) {
     return (launch.entries + positions - 1) / positions;
   };
   const int64_t most = int64_t{kBlocksPerSm} * sm_count;
-  int32_t tile = layout.streams_per_warp;
+  int32_t tile = layout.groups_per_round;
   while (tile < kLanes && per_tile * tiles(tile) > most) tile *= 2;
   if (per_tile * tiles(tile) > most) tile = kLongTile;
   const int64_t rows = std::min<int64_t>(launch.num_parallel, kMostBlocksY);

@@ -6,7 +6,7 @@
 namespace sdm {
 
 struct ChunkShape {
-  int64_t num_tokens;  // T, per stream
+  int64_t num_tokens;  // T, per sequence
   int32_t first_step;
   int32_t num_parallel, chunk_size, num_writes, num_reads;
 

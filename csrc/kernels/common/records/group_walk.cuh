@@ -24,10 +24,10 @@ __device__ __forceinline__ Record record_or_padding(const Record* records, int32
 }
 
 // What a warp works on. The grid: x = slice groups, then tiles of a block's warps; y and z =
-// streams, some of which may not exist. So one stream's rows and results are worked on together, a
-// row's slices first.
+// sequences, some of which may not exist. So one sequence's rows and results are worked on
+// together, a row's slices first.
 struct WalkPlace {
-  int32_t stream;  // of the streams in launch order
+  int32_t sequence;  // of the sequences in launch order
   int32_t slice_group;
   int32_t entries;  // of the chunk
   int32_t warp;     // of the block
@@ -36,7 +36,8 @@ struct WalkPlace {
 
   __device__ __forceinline__ WalkPlace(int32_t chunk_entries, int32_t slice_groups,
                                        int32_t block_warps)
-      : stream(static_cast<int32_t>(blockIdx.z * gridDim.y + blockIdx.y)), entries(chunk_entries) {
+      : sequence(static_cast<int32_t>(blockIdx.z * gridDim.y + blockIdx.y)),
+        entries(chunk_entries) {
     uint32_t group = 0, block_tile = blockIdx.x, tiles = gridDim.x;
     if (slice_groups != 1) {  // divisions take long, and everything waits for them
       const auto groups = static_cast<uint32_t>(slice_groups);
@@ -243,7 +244,7 @@ __device__ __forceinline__ GroupRest<kCols> rest_of(int32_t group, const GroupHe
 // Whether the warp's last group is this team's.
 template <int kCols>
 __device__ __forceinline__ bool owns_last(const Team<kCols>& team, int32_t groups) {
-  return !team.two_streams || (groups - 1) % 2 == team.stream;
+  return !team.two_groups || (groups - 1) % 2 == team.group_in_round;
 }
 
 // All entries of a group.
@@ -255,18 +256,18 @@ __device__ __forceinline__ GroupRest<kCols> whole_group(const GroupHead& head,
 }
 
 // Which place of a ring a warp's last round has.
-__device__ __forceinline__ int32_t last_slot(int32_t groups, int32_t streams, int32_t depth) {
-  return (groups - 1) / streams % depth;
+__device__ __forceinline__ int32_t last_slot(int32_t groups, int32_t per_round, int32_t depth) {
+  return (groups - 1) / per_round % depth;
 }
 
-// A lead's entries as one team takes them: all of them, or its half where a warp's two teams are
-// two streams.
+// A lead's entries as one team takes them: all of them, or its half where a warp's two teams work
+// alone.
 template <int kCols>
 __device__ __forceinline__ GroupRest<kCols> lead_entries(const Team<kCols>& team,
                                                          const Record* records,
                                                          const WalkPlace& place, int32_t lead) {
-  const int32_t share = team.two_streams ? (lead + 1) / 2 : lead;
-  const int32_t begin = place.first + team.stream * share;
+  const int32_t share = team.two_groups ? (lead + 1) / 2 : lead;
+  const int32_t begin = place.first + team.group_in_round * share;
   const int32_t end = min(begin + share, place.first + lead);
   return {records, end, begin, true};
 }

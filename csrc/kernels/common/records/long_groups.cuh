@@ -97,7 +97,7 @@ class LongGroups {
   __device__ __forceinline__ bool read(uint32_t warps, float (&acc)[kCols], float& decay) const {
     if ((warps >> place_.warp & 1) == 0) return false;
     const int32_t group = __popc(warps & ((1u << place_.warp) - 1));
-    const int32_t part = team_.two_streams ? 0 : team_.index;
+    const int32_t part = team_.two_groups ? 0 : team_.index;
     const float* from = all_.sums + group * stride() + part * 128 + team_.member * kCols;
     const auto raw = read_bits<kCols * sizeof(float)>(from);
 #pragma unroll
@@ -109,7 +109,7 @@ class LongGroups {
  private:
   // Slices that a warp's rows are of, and the floats of their sums.
   __device__ __forceinline__ int32_t slices() const {
-    return kCols == 4 || team_.two_streams ? 1 : 2;
+    return kCols == 4 || team_.two_groups ? 1 : 2;
   }
   __device__ __forceinline__ int32_t stride() const { return 128 * slices(); }
 

@@ -16,8 +16,8 @@ struct Team {
   int32_t member;  // in the team
   int32_t index;   // the team's, in the warp
   int32_t slice;
-  int32_t stream;  // in the warp: 0, or 1 for the second of two streams
-  bool two_streams;
+  int32_t group_in_round;          // 0, or 1 for the second of two teams that work alone
+  bool two_groups;                 // the warp's teams work alone, a group each
   int32_t slice_begin, slice_end;  // columns
   Columns columns;                 // this thread's
 
@@ -28,9 +28,9 @@ struct Team {
     lane = static_cast<int32_t>(threadIdx.x % uint32_t{kLanes});
     member = static_cast<int32_t>(threadIdx.x % uint32_t{kSize});
     index = static_cast<int32_t>(threadIdx.x % uint32_t{kLanes} / uint32_t{kSize});
-    two_streams = layout.streams_per_warp == 2;
-    stream = two_streams ? index : 0;
-    slice = slice_group * layout.slices_per_warp + (two_streams ? 0 : index);
+    two_groups = layout.groups_per_round == 2;
+    group_in_round = two_groups ? index : 0;
+    slice = slice_group * layout.slices_per_warp + (two_groups ? 0 : index);
     const int32_t width = slice_width(hd);
     slice_begin = slice * width;
     slice_end = min(slice_begin + width, hd);

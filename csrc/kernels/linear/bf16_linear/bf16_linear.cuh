@@ -1,4 +1,4 @@
-// The device side of bf16_linear: y = x weight^T + bias for few rows of x, bound by the stream of
+// The device side of bf16_linear: y = x weight^T + bias for few rows of x, bound by reading the
 // weights. One block makes a [rows, tokens] tile of y^T: the weight rows are the matrix unit's M
 // side, so few tokens waste nothing. See DESIGN.md beside this file.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace sdm::bf16_linear_device {
 
-// Role: one thread streams the weight tiles through their ring.
+// Role: one thread loads the weight tiles through their ring.
 template <typename C>
 __device__ __forceinline__ void load_weights(const Bf16LinearParams& params, const Work<C>& work,
                                              const Shared<C>& shared) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void load_weights(const Bf16LinearParams& params, con
   }
 }
 
-// Role: one thread streams its slice of the token tiles through its own ring and those of its
+// Role: one thread loads its slice of the token tiles through its own ring and those of its
 // sharers, which send it theirs.
 template <typename C>
 __device__ __forceinline__ void load_tokens(const Bf16LinearParams& params, const Work<C>& work,

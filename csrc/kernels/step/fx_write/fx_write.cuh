@@ -27,12 +27,12 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   char* shared = ptx::dynamic_shared();
   const ThreadRing<Raw, kShape.threads> ring(shared);
 
-  // Place: the warp's stream, slices and tile of positions, the thread's columns.
+  // Place: the warp's sequence, slices and tile of positions, the thread's columns.
   const WalkPlace place(params.chunk_size * params.num_writes,
                         team_layout(params.hd, kCols).slice_groups, kShape.warps());
-  if (place.stream >= params.num_parallel) return;
+  if (place.sequence >= params.num_parallel) return;
   GroupHead* list = place.list(shared + kListAt);
-  const int64_t chunk = int64_t{params.step} * params.num_parallel + place.stream;
+  const int64_t chunk = int64_t{params.step} * params.num_parallel + place.sequence;
   const Record* updates = params.updates + chunk * place.entries;
   const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
@@ -62,13 +62,13 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   };
 
   // Fill the ring.
-  const int32_t streams = team.two_streams ? 2 : 1;
+  const int32_t per_round = team.two_groups ? 2 : 1;
 #pragma unroll 1
   for (int32_t slot = 0; slot < kDepth; ++slot) bank.clear_unused(ring[slot]);
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * streams + team.stream);
+  for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * per_round + team.group_in_round);
 
   // The long groups' sums, while the rows are on their way.
   longs.meet();
@@ -77,7 +77,7 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
     longs.add(long_warps, updates, params.delta + first_token * params.hd, params.hd);
   }
 
-  // Groups, one a round for each stream of the warp.
+  // Groups, in every round one for each team that works alone.
   const auto finish = [&](int32_t row, const Raw& m_raw, float decay, const float (&acc)[kCols]) {
     float m[kCols];
     decode<kBank, kCols>(m_raw, 1.0f, m);
@@ -85,9 +85,9 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
     for (int c = 0; c < kCols; ++c) m[c] = fused(m[c], decay, acc[c]);
     bank.store(row, encode<kBank, kCols>(m));
   };
-  for (int32_t round = 0; round * streams < groups; ++round) {
+  for (int32_t round = 0; round * per_round < groups; ++round) {
     const int32_t slot = round % kDepth;
-    const int32_t group = round * streams + team.stream;
+    const int32_t group = round * per_round + team.group_in_round;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
     const bool valid = live && !record_invalid(head.word);
@@ -103,7 +103,7 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
     // The slot is read: fetch the group kDepth rounds further on.
-    fetch(slot, group + kDepth * streams);
+    fetch(slot, group + kDepth * per_round);
 
     // The other entries, but for those of a long group.
     float decay = head.decay;
@@ -125,7 +125,8 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
     if (!longs.read(long_warps, acc, decay)) {
       whole_group<kCols>(head, updates, place).add_from_zero(delta, acc, decay);
     }
-    finish(head.row, read_bits<sizeof(Raw)>(ring[last_slot(groups, streams, kDepth)]), decay, acc);
+    finish(head.row, read_bits<sizeof(Raw)>(ring[last_slot(groups, per_round, kDepth)]), decay,
+           acc);
   }
 }
 

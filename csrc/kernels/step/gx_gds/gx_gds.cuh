@@ -28,12 +28,12 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
   const ThreadRing<GradRaw, kShape.threads> grad_ring(shared);
   const ThreadRing<BankRaw, kShape.threads> bank_ring(shared + kBankAt);
 
-  // Place: the warp's stream, slices and tile of positions, the thread's columns.
+  // Place: the warp's sequence, slices and tile of positions, the thread's columns.
   const WalkPlace place(params.chunk_size * params.num_reads,
                         team_layout(params.hd, kCols).slice_groups, kShape.warps());
-  if (place.stream >= params.num_parallel) return;
+  if (place.sequence >= params.num_parallel) return;
   GroupHead* list = place.list(shared + kListAt);
-  const int64_t chunk = int64_t{params.step} * params.num_parallel + place.stream;
+  const int64_t chunk = int64_t{params.step} * params.num_parallel + place.sequence;
   const Record* records = params.records + chunk * place.entries;
   const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
   };
 
   // Fill the ring. Both rows are written by the kernels before this one.
-  const int32_t streams = team.two_streams ? 2 : 1;
+  const int32_t per_round = team.two_groups ? 2 : 1;
 #pragma unroll 1
   for (int32_t slot = 0; slot < kDepth; ++slot) {
     grad.clear_unused(grad_ring[slot]);
@@ -65,7 +65,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * streams + team.stream);
+  for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * per_round + team.group_in_round);
 
   float* dq = params.dq + team.slice * params.plane_stride + first_token * params.num_reads;
   const auto write = [&](uint32_t word, float dot) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
                 [&](const Record& entry, float dot) { write(entry.word, dot); });
   }
 
-  // Groups, one a round for each stream of the warp.
+  // Groups, in every round one for each team that works alone.
   const auto finish = [&](int32_t row, const GradRaw& g_raw, const float (&acc)[kCols]) {
     float g[kCols];
     decode<kGrad, kCols>(g_raw, 1.0f, g);
@@ -100,9 +100,9 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
     for (int c = 0; c < kCols; ++c) g[c] = plus(g[c], acc[c]);
     grad.store(row, encode<kGrad, kCols>(g));
   };
-  for (int32_t round = 0; round * streams < groups; ++round) {
+  for (int32_t round = 0; round * per_round < groups; ++round) {
     const int32_t slot = round % kDepth;
-    const int32_t group = round * streams + team.stream;
+    const int32_t group = round * per_round + team.group_in_round;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
     const bool valid = live && !record_invalid(head.word);
@@ -120,7 +120,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
     // The slot is read: fetch the group kDepth rounds further on.
-    fetch(slot, group + kDepth * streams);
+    fetch(slot, group + kDepth * per_round);
 
     const float dot = team_sum<kCols>(partial);
     if (live && team.member == 0) write(head.word, dot);
@@ -145,7 +145,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
     if (!longs.read(long_warps, acc, decay)) {
       whole_group<kCols>(head, records, place).add_from_zero(gy, acc, decay);
     }
-    finish(head.row, read_bits<sizeof(GradRaw)>(grad_ring[last_slot(groups, streams, kDepth)]),
+    finish(head.row, read_bits<sizeof(GradRaw)>(grad_ring[last_slot(groups, per_round, kDepth)]),
            acc);
   }
 }

@@ -75,7 +75,7 @@ class GxGemm {
     auto* shared = reinterpret_cast<float*>(ptx::dynamic_shared());
     const int32_t c_size = params.chunk_size, hd = params.hd;
 
-    // Place. The grid: x = streams, y = row tiles, z = column tiles.
+    // Place. The grid: x = sequences, y = row tiles, z = column tiles.
     const int64_t chunk = int64_t{params.step} * params.num_parallel + blockIdx.x;
     const int32_t first_row = static_cast<int32_t>(blockIdx.y) * kTile.rows;
     const int32_t first_column = static_cast<int32_t>(blockIdx.z) * kTile.columns;

@@ -56,14 +56,14 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   const PlanesRing<TokenRaw, kShape.threads, kDepth> token_ring(shared + kTokenAt);
   const ThreadRing<float, kShape.threads> scale_ring(shared + kScaleAt);
 
-  // Place: the warp's stream, slices and tile of positions, the thread's columns. The last stream
-  // comes first: its grad rows are those that gx_gwr read last.
+  // Place: the warp's sequence, slices and tile of positions, the thread's columns. The last
+  // sequence comes first: its grad rows are those that gx_gwr read last.
   const WalkPlace place(params.chunk_size * params.num_writes,
                         team_layout(params.hd, kCols).slice_groups, kShape.warps());
-  const int32_t stream = params.num_parallel - 1 - place.stream;
-  if (stream < 0) return;
+  const int32_t sequence = params.num_parallel - 1 - place.sequence;
+  if (sequence < 0) return;
   GroupHead* list = place.list(shared + kListAt);
-  const int64_t chunk = int64_t{params.step} * params.num_parallel + stream;
+  const int64_t chunk = int64_t{params.step} * params.num_parallel + sequence;
   const Record* records = params.records + chunk * place.entries;
   const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   longs.post(list, tile);
   const int64_t first_snap =
       dense ? dense_snapshot_row(chunk, place.entries, count + tile.groups_before)
-            : params.step * params.snap_step_rows + int64_t{stream} * place.entries;
+            : params.step * params.snap_step_rows + int64_t{sequence} * place.entries;
   // Rows behind it: a dense group's own number, or the place of its FIRST among the entries.
   const auto snap_row = [&](int32_t group, uint32_t word) {
     return dense ? group : record_token(word) * params.num_writes + record_index(word);
@@ -113,18 +113,19 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   };
 
   // Fill the rings: snapshots before the wait, what the chain writes after it.
-  const int32_t streams = team.two_streams ? 2 : 1;
+  const int32_t per_round = team.two_groups ? 2 : 1;
 #pragma unroll 1
   for (int32_t slot = 0; slot < kDepth; ++slot) {
     grad.clear_unused(grad_ring[slot]);
     snap.clear_unused(snap_ring[slot]);
     d_u.clear_unused(token_ring, slot);
-    fetch_snap(slot, slot * streams + team.stream);
+    fetch_snap(slot, slot * per_round + team.group_in_round);
   }
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) fetch_written(slot, slot * streams + team.stream);
+  for (int32_t slot = 0; slot < kDepth; ++slot)
+    fetch_written(slot, slot * per_round + team.group_in_round);
 
   // Where the entries' dots go; a single slice is its own sum and takes its factor here.
   const bool one_slice = params.hd <= 128;
@@ -172,7 +173,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     });
   }
 
-  // Groups, one a round for each stream of the warp.
+  // Groups, in every round one for each team that works alone.
   const auto row_scale = [&](int32_t slot) {
     // Columns past the slice stay zeros whatever the row's scale is: 0 times an infinity is none.
     if constexpr (kScaled) return team.columns.count != 0 ? *scale_ring[slot] : 1.0f;
@@ -193,9 +194,9 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
       bank.store(row, encode<kBank, kCols>(m));
     }
   };
-  for (int32_t round = 0; round * streams < groups; ++round) {
+  for (int32_t round = 0; round * per_round < groups; ++round) {
     const int32_t slot = round % kDepth;
-    const int32_t group = round * streams + team.stream;
+    const int32_t group = round * per_round + team.group_in_round;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
     const bool valid = live && !record_invalid(head.word);
@@ -216,8 +217,8 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
     // The slot is read: fetch the group kDepth rounds further on.
-    fetch_snap(slot, group + kDepth * streams);
-    fetch_written(slot, group + kDepth * streams);
+    fetch_snap(slot, group + kDepth * per_round);
+    fetch_written(slot, group + kDepth * per_round);
 
     const float own = team_sums<kCols, 2>(dots, team.member);
     const float other = __shfl_xor_sync(kFullWarp, own, 1);
@@ -246,7 +247,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   // A long group: its sum is the block's, its rows and <g, m> are where the last round left them.
   if (tile.is_long) {
     const bool mine = owns_last(team, groups);
-    const int32_t slot = last_slot(groups, streams, kDepth);
+    const int32_t slot = last_slot(groups, per_round, kDepth);
     const float gdot = kept_gdot(token_ring[slot]);
     for_tail<kCols>(records, place, team.member, [&](const Record& entry) {
       if (mine) write_g(entry.word, entry.decay, gdot);
