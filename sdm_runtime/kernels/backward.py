@@ -129,7 +129,7 @@ def gx_pa2(
         beta: float32 ``[N*C]``.
         kpay: int32 ``[N, C*W]``, the payload words of ``rec``: only its form is checked. May be
             None.
-        rec: int32 ``[N, C*W, 4]``, write records sorted by slot, on a 16-byte boundary.
+        rec: int32 ``[N, C*W, 4]``, write entries sorted by slot, on a 16-byte boundary.
         out_eff: float32 ``[num_slices, N*C*W]``, out.
         out_g: The same, out.
         ti: The step.
@@ -195,7 +195,7 @@ def gx_gds(
         grad: ``[rows, hd]``, in place: float32 or the bank's type.
         bank: bfloat16 or float32 ``[rows, hd]``.
         gy: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
-        qrec: int32 ``[N, C*R, 4]``, read records sorted by slot, on a 16-byte boundary.
+        qrec: int32 ``[N, C*R, 4]``, read entries sorted by slot, on a 16-byte boundary.
         dq: float32 ``[num_slices, N*C*R]``, out; 0 for padding.
         ti: The step.
         num_parallel: P.

@@ -79,14 +79,14 @@ def fx_write(
 ) -> None:
     """Make the writes of step ``ti``; with ``snap``, keep the rows as they were.
 
-    For each group of records of one slot s: ``bank[s] = round(cpe * bank[s] + sum_e pd_e *
+    For each group of entries of one slot s: ``bank[s] = round(cpe * bank[s] + sum_e pd_e *
     delta[t(e)])``, the sum a chain of fused multiply-adds in record order from +0, the decay
     (of the LAST record) fused onto it.
 
     Args:
         bank: bfloat16 or float32 ``[rows, hd]``, in place.
         delta: float32 ``[N*C, hd]`` or ``[N, C, hd]``.
-        updates: int32 ``[N, C*W, 4]``, write records sorted by slot with the bits of pd and cpe, on
+        updates: int32 ``[N, C*W, 4]``, write entries sorted by slot with the bits of pd and cpe, on
             a 16-byte boundary.
         ti: The step.
         num_parallel: P.

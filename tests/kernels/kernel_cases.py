@@ -1,4 +1,4 @@
-"""Operands of the step kernels, drawn from a seed: sorted records and every row type and layout."""
+"""Operands of the step kernels, drawn from a seed: sorted entries and every row type and layout."""
 
 from __future__ import annotations
 

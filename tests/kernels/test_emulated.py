@@ -172,7 +172,7 @@ def test_groups_longer_than_a_block_of_records(kernel: str) -> None:
 @pytest.mark.parametrize("hd", [36, 128, 130, 256])
 @pytest.mark.parametrize("kernel", ["gx_pa2", "gx_gds", "fx_write"])
 def test_long_groups_give_the_twins_bits(kernel: str, hd: int, picks: str) -> None:
-    """Groups over several tiles and blocks of records, with whole and ragged last chunks."""
+    """Groups over several tiles and blocks of entries, with whole and ragged last chunks."""
     for seed, types in enumerate([(BF16, BF16, BF16), (F32, F32, F32), (BF16, BF16, F32)]):
         shape = Shape(hd=hd, types=types, picks=picks, slots=48, sequences=1, seed=seed)
         shape = replace(shape, chunk=(70, 33, 97)[seed], writes=4, reads=3, steps=1, padding=seed)

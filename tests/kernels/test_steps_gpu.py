@@ -97,7 +97,7 @@ def test_groups_across_tiles_give_the_hosts_bits(kernel: str) -> None:
 @pytest.mark.parametrize("hd", [36, 128, 320, 1024])
 @pytest.mark.parametrize("kernel", ["gx_gwr", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 def test_slots_as_trained_models_pick_them(kernel: str, hd: int, picks: str) -> None:
-    """Whole chunks with groups over several tiles, blocks of records and blocks of threads."""
+    """Whole chunks with groups over several tiles, blocks of entries and blocks of threads."""
     for seed, types in enumerate(GRAD_TYPES):
         if kernel[0] == "f" and types[0] != types[2]:
             continue  # the forward has no rows of gradients

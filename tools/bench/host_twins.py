@@ -50,7 +50,7 @@ class Case:
 
 
 def records(slots: torch.Tensor, sequences: int, rows: int) -> torch.Tensor:
-    """Sorted records int32 [N, n, 4] of distinct slots [N, C, per token]: every group has one."""
+    """Sorted entries int32 [N, n, 4] of distinct slots [N, C, per token]: every group has one."""
     chunks, _, per_token = slots.shape
     flat = slots.flatten(1)
     ordered, order = flat.sort(1)

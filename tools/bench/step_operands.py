@@ -58,7 +58,7 @@ def draw_slots(sizes: Sizes, picks: str, generator: torch.Generator) -> torch.Te
 
 
 def sort_records(slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sorted records int32 [N, C*W, 4] and counts int32 [N, ceil(C*W/32)+1] of [N, C, W] slots."""
+    """Sorted entries int32 [N, C*W, 4] and counts int32 [N, ceil(C*W/32)+1] of [N, C, W] slots."""
     chunks, _, width = slots.shape
     rows, order = slots.reshape(chunks, -1).sort(dim=1, stable=True)
     first = torch.ones_like(rows, dtype=torch.bool)

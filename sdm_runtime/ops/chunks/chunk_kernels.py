@@ -44,7 +44,7 @@ class StepRecords(NamedTuple):
     """The forward's operands that follow from the inputs; n = C*W."""
 
     row_weights: Tensor  # int32 [N*C, W+R, 2]: slot and weight, -keff of a write, qeff of a read
-    updates: Tensor  # int32 [N, n, 4], write records sorted by slot, with pd and cpe
+    updates: Tensor  # int32 [N, n, 4], write entries sorted by slot, with pd and cpe
 
 
 class WeightGradients(NamedTuple):

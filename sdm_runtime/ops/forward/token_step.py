@@ -48,7 +48,7 @@ def run_token_step(
 ) -> TokenStep:
     """Run step `step` of the call.
 
-    Bank is as it was before the step; v [P, C, hd], the events and the updates, write records
+    Bank is as it was before the step; v [P, C, hd], the events and the updates, write entries
     sorted by slot int32 [P, C*W, 4], are the step's.
     """
     p, c, n = geometry.sequences, geometry.chunk, geometry.chunk_writes

@@ -52,7 +52,7 @@ std::string entry_name(const char* kernel, std::initializer_list<RowType> types,
 // Columns per thread of the device code that `columns` stands for: the any-code holds 4.
 inline int32_t held_columns(int32_t columns) { return columns == 8 ? 8 : 4; }
 
-// What a kernel that walks sorted records is launched on: x = slice groups and tiles for blocks of
+// What a kernel that walks sorted entries is launched on: x = slice groups and tiles for blocks of
 // `block_warps` warps, y and z = sequences (WalkPlace).
 struct RecordLaunch {
   int32_t hd, columns, num_parallel, entries, block_warps;

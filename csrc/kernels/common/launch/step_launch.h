@@ -47,7 +47,7 @@ RowType expect_bank_rows(const char* where, const char* argument, const TensorRe
 // The grad rows of a checked bank: its shape, float32 or the bank's own type.
 RowType expect_grad_of_bank(const char* where, const TensorRef& grad, const TensorRef& bank);
 
-// Sorted records: int32 [N, entries, 4], aligned to 16 bytes.
+// Sorted entries: int32 [N, entries, 4], aligned to 16 bytes.
 void expect_records(const char* where, const char* argument, const TensorRef& tensor,
                     int64_t entries);
 
@@ -68,7 +68,7 @@ plancap::Operand per_step(const char* name, const TensorRef& tensor, plancap::Ac
 plancap::Operand planes_operand(const char* name, const TensorRef& tensor, int64_t hd,
                                 int64_t num_steps);
 
-// Sorted records: read 16 bytes at a time, so aligned to 16. The field and the operand's name
+// Sorted entries: read 16 bytes at a time, so aligned to 16. The field and the operand's name
 // differ.
 plancap::Operand record_operand(const char* field, const char* name, const TensorRef& tensor,
                                 int64_t num_steps);

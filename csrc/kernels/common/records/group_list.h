@@ -6,16 +6,16 @@
 
 namespace sdm {
 
-// A group by its FIRST record: one 16-byte read.
+// A group by its FIRST: one 16-byte read.
 struct alignas(16) GroupHead {
-  int32_t row;    // absolute bank row; of a padding record any row, which is read and never written
-  uint32_t word;  // the record's; where it counts its distance to itself stands its lane
+  int32_t row;    // absolute bank row; of a padding entry any row, which is read and never written
+  uint32_t word;  // the entry's; where it counts its distance to itself stands its lane
   float scale;
   float decay;
 };
 static_assert(sizeof(GroupHead) == 16);
 
-// The position of a FIRST record in its block of 32, in place of its distance, which is 0.
+// The position of a FIRST in its block of 32, in place of its distance, which is 0.
 SDM_HD uint32_t word_with_lane(uint32_t word, int32_t lane) {
   return (word & ~(kRecordDistanceBits << kRecordDistanceAt)) | static_cast<uint32_t>(lane)
                                                                     << kRecordDistanceAt;

@@ -1,4 +1,4 @@
-// How a warp walks the groups of its tile of sorted records (docs/step_chain.md, section 3). It
+// How a warp walks the groups of its tile of sorted entries (docs/step_chain.md, section 3). It
 // owns the groups whose FIRST lies in the tile, up to 32 positions inside one aligned block of 32,
 // and follows the last of them beyond the tile's end. If that goes on far, the group is long: its
 // owner leaves the dots of what is beyond the tile to the warps in whose tiles it lies (their
@@ -10,13 +10,13 @@
 
 namespace sdm {
 
-// A record through L1: every team of an SM that works on this chunk reads it.
+// An entry through L1: every team of an SM that works on this chunk reads it.
 __device__ __forceinline__ Record load_record(const Record* from) {
   const uint4 v = *reinterpret_cast<const uint4*>(from);
   return {v.x, static_cast<int32_t>(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
 }
 
-// The record at `position`; past the chunk's last one of padding.
+// The entry at `position`; past the chunk's last one of padding.
 __device__ __forceinline__ Record record_or_padding(const Record* records, int32_t position,
                                                     int32_t entries) {
   constexpr Record kPadding{kRecordFirst | kRecordLast | kRecordInvalid, 0, 0.0f, 0.0f};
@@ -57,7 +57,7 @@ struct WalkPlace {
   }
 };
 
-// Entries beyond the owner's tile from which on a group is long. A warp sees 32 records from its
+// Entries beyond the owner's tile from which on a group is long. A warp sees 32 entries from its
 // tile's start, so that owner and lead judge alike.
 __device__ __forceinline__ int32_t long_tail(int32_t tile, bool short_rounds) {
   return max(1, min(short_rounds ? kShortTail : kPairTail, kLanes - tile));
@@ -72,8 +72,8 @@ struct TileGroups {
 };
 
 // Fills the warp's list with the groups it owns, in order. `tail`: long_tail(). A lane has the
-// record of the position that is `lane` modulo 32, from the tile's start on; kCount: groups_before
-// is wanted, which takes a look at the records before it.
+// entry at the position that is `lane` modulo 32, from the tile's start on; kCount: groups_before
+// is wanted, which takes a look at the entries before it.
 template <bool kCount>
 __device__ __forceinline__ TileGroups list_groups(GroupHead* list, const Record* records,
                                                   const WalkPlace& place, int32_t lane,
@@ -84,7 +84,7 @@ __device__ __forceinline__ TileGroups list_groups(GroupHead* list, const Record*
   uint32_t word_before = 0;
   if (kCount && lane < begin && in_block < place.entries) word_before = records[in_block].word;
 
-  // Bit i: of the record at place.first + i.
+  // Bit i: of the entry at place.first + i.
   const auto in_order = [&](bool vote) {
     const uint32_t bits = __ballot_sync(kFullWarp, vote);
     return __funnelshift_r(bits, bits, static_cast<uint32_t>(begin));
@@ -150,7 +150,7 @@ struct GroupRest {
   int32_t position;       // of the next entry
   bool more;              // the group goes on there
 
-  // acc += scale * x in order, write(record, <x, m>) once per entry, decay = the last entry's.
+  // acc += scale * x in order, write(entry, <x, m>) once per entry, decay = the last entry's.
   // row(m) gives the group's row.
   template <class Rows, class Row, class Write>
   __device__ __forceinline__ void follow(const Team<kCols>& team, const Rows& token_rows,
@@ -255,8 +255,8 @@ __device__ __forceinline__ GroupRest<kCols> whole_group(const GroupHead& head,
   return {records, place.entries, position_of(head, place), true};
 }
 
-// Which place of a ring a warp's last round has.
-__device__ __forceinline__ int32_t last_slot(int32_t groups, int32_t per_round, int32_t depth) {
+// Which stage of a ring a warp's last round has.
+__device__ __forceinline__ int32_t last_stage(int32_t groups, int32_t per_round, int32_t depth) {
   return (groups - 1) / per_round % depth;
 }
 

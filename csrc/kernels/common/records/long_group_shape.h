@@ -15,7 +15,7 @@ inline constexpr int32_t kLongGroupFloats = 512;  // of sums: 4 groups of one sl
 template <int kWarps>
 struct alignas(16) LongGroupMemory {
   float sums[kLongGroupFloats];
-  float decays[4];        // of the sums' LAST records
+  float decays[4];        // of the sums' LAST entries
   int32_t first[kWarps];  // position of a warp's long group's FIRST; -1: it has none
 };
 

@@ -118,8 +118,8 @@ class LongGroups {
   const WalkPlace& place_;
 };
 
-// visit(record) for the entries of a long group beyond its owner's tile, a thread of each team for
-// every member'th of them; several records are on their way at once.
+// visit(entry) for the entries of a long group beyond its owner's tile, a thread of each team for
+// every member'th of them; several are on their way at once.
 template <int kCols, class Visit>
 __device__ __forceinline__ void for_tail(const Record* records, const WalkPlace& place,
                                          int32_t member, const Visit& visit) {
@@ -132,7 +132,7 @@ __device__ __forceinline__ void for_tail(const Record* records, const WalkPlace&
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      // Teams see the same records: the first set bit is a member of the first.
+      // Teams see the same entries: the first set bit is a member of the first.
       const uint32_t lasts = __ballot_sync(kFullWarp, record_last(entry[i].word));
       if (lasts == 0 || member < __ffs(static_cast<int32_t>(lasts))) visit(entry[i]);
       if (lasts != 0) return;

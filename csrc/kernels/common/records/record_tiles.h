@@ -1,4 +1,4 @@
-// How the host twins divide a step's sorted records: a unit of work is a chunk, a run of column
+// How the host twins divide a step's sorted entries: a unit of work is a chunk, a run of column
 // slices and a tile of positions, and does the groups whose FIRST lies in the tile. Every output
 // and every bank row then has one writer, however many threads there are.
 #pragma once
@@ -11,13 +11,13 @@ struct RecordTile {
   const Record* records;  // the chunk's
   int64_t chunk;
   int64_t first_token;  // the chunk's first row in per-token tensors
-  int32_t entries;      // records of the chunk
+  int32_t entries;      // of the chunk
   int32_t begin, end;   // positions
   int32_t first_slice, end_slice;
-  int32_t ahead;  // records between one that is worked on and the one whose rows are prefetched
+  int32_t ahead;  // entries between one that is worked on and the one whose rows are prefetched
 };
 
-// The records of one slot in one chunk, or one padding record. Size 0: the tile is done.
+// The entries of one slot in one chunk, or one padding entry. Size 0: the tile is done.
 struct RecordGroup {
   const Record* records;
   int64_t first_token;
@@ -46,7 +46,7 @@ SDM_HD int64_t entry_index(const RecordGroup& group, const Record& record, int32
   return (group.first_token + record_token(record.word)) * per_token + record_index(record.word);
 }
 
-// The record whose rows are to be prefetched at the group's entry e: null when no new row starts.
+// The entry whose rows are to be prefetched at the group's entry e: null when no new row starts.
 SDM_HD const Record* record_ahead(const RecordTile& tile, const RecordGroup& group, int32_t e) {
   const int32_t position = group.position + e + tile.ahead;
   if (position >= tile.entries) return nullptr;

@@ -1,4 +1,4 @@
-// The payload word of a sorted record (docs/step_chain.md, section 3). Read records use the same
+// The payload word of a sorted entry (docs/step_chain.md, section 3). Read entries use the same
 // bits, with the read index in place of the write index.
 #pragma once
 #include "kernels/common/math/host_device.h"

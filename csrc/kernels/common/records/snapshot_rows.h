@@ -1,4 +1,4 @@
-// Which snapshot row belongs to a group of write records in the dense layout
+// Which snapshot row belongs to a group of write entries in the dense layout
 // (docs/step_chain.md, section 3): the group's ordinal, the number of valid FIRSTs before it in its
 // chunk.
 #pragma once

@@ -1,4 +1,4 @@
-// The block of a kernel that walks sorted records: its threads, and how far rows are fetched ahead.
+// The block of a kernel that walks sorted entries: its threads, and how far rows are fetched ahead.
 #pragma once
 #include "kernels/common/records/group_list.h"
 #include "kernels/common/records/long_group_shape.h"

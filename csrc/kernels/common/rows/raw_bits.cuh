@@ -87,7 +87,7 @@ __device__ __forceinline__ RawBits<kBytes> read_bits_now(const char* from) {
   }
 }
 
-// Into this thread's place in a ring; there after copy_wait().
+// Into this thread's part of a stage of a ring; there after copy_wait().
 template <int kBytes>
 __device__ __forceinline__ void fetch_bits(RawBits<kBytes>* to, const char* from) {
   if constexpr (kBytes == 2) {  // no asynchronous copy is this small

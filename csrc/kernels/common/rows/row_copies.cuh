@@ -31,14 +31,14 @@ class RowCopies {
         first_(team.lane / kCopiers),
         rows_(first_columns(rows, team), {type}, 0, hd, columns(team)) {}
 
-  // Starts the copies of a batch of rows into the ring's place `slot` and the rows behind it. A row
+  // Starts the copies of a batch of rows into the ring, from its row `first` on. A row
   // of -1 becomes zeros.
-  __device__ __forceinline__ void start(int32_t slot, const int32_t* batch) const {
+  __device__ __forceinline__ void start(int32_t first, const int32_t* batch) const {
 #pragma unroll
     for (int32_t u = 0; u < kBatch; u += kRowsAtOnce) {
-      auto* place = reinterpret_cast<Raw*>(ring_ + (slot + u + first_) * kRowBytes);
+      auto* to = reinterpret_cast<Raw*>(ring_ + (first + u + first_) * kRowBytes);
       const int32_t row = batch[u + first_];
-      rows_.fetch_or_clear(place, row);
+      rows_.fetch_or_clear(to, row);
     }
     ptx::copy_commit();
   }

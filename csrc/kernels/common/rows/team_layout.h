@@ -1,6 +1,6 @@
 // Which threads hold which columns. A team is the threads that hold one slice of a row, kCols
 // columns each: a warp (4 columns a thread) or half a warp (8). A warp's two half-warp teams work
-// on two slices of one group of records if the slices come in pairs, else on two groups.
+// on two slices of one group of entries if the slices come in pairs, else on two groups.
 //
 // Both the kernels and their host geometry use these.
 #pragma once
@@ -10,7 +10,7 @@ namespace sdm {
 
 struct TeamLayout {
   int32_t slices_per_warp;   // 1 or 2
-  int32_t groups_per_round;  // of records, at once: 2 or 1, so that all of the warp's teams work
+  int32_t groups_per_round;  // of entries, at once: 2 or 1, so that all of the warp's teams work
   int32_t slice_groups;      // warps that together hold a row
 };
 

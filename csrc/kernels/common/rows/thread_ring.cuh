@@ -1,4 +1,4 @@
-// A ring in shared memory in which every thread has its own place in each slot: what it puts there
+// A ring in shared memory in which every thread has its own part of each stage: what it puts there
 // only it reads, so no barrier is needed, only copy_wait().
 #pragma once
 #include <cstdint>
@@ -10,7 +10,9 @@ class ThreadRing {
  public:
   __device__ __forceinline__ explicit ThreadRing(char* shared)
       : own_(reinterpret_cast<Raw*>(shared) + threadIdx.x) {}
-  __device__ __forceinline__ Raw* operator[](int32_t slot) const { return own_ + slot * kThreads; }
+  __device__ __forceinline__ Raw* operator[](int32_t stage) const {
+    return own_ + stage * kThreads;
+  }
 
  private:
   Raw* own_;
@@ -24,15 +26,15 @@ class PlanesRing {
   static constexpr int kPlaneBytes = 16 * kThreads * kDepth;
 
   __device__ __forceinline__ explicit PlanesRing(char* shared) : own_(shared + 16 * threadIdx.x) {}
-  // The first 16 bytes' place; the others' are kPlaneBytes behind each other.
-  __device__ __forceinline__ char* operator[](int32_t slot) const {
-    return own_ + slot * (16 * kThreads);
+  // Where its first 16 bytes are; the others are kPlaneBytes behind each other.
+  __device__ __forceinline__ char* operator[](int32_t stage) const {
+    return own_ + stage * (16 * kThreads);
   }
-  __device__ __forceinline__ Raw read(int32_t slot) const {
+  __device__ __forceinline__ Raw read(int32_t stage) const {
     Raw raw;
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(Raw)) / 16; ++i) {
-      const uint4 v = *reinterpret_cast<const uint4*>((*this)[slot] + i * kPlaneBytes);
+      const uint4 v = *reinterpret_cast<const uint4*>((*this)[stage] + i * kPlaneBytes);
       raw.word[4 * i] = v.x, raw.word[4 * i + 1] = v.y;
       raw.word[4 * i + 2] = v.z, raw.word[4 * i + 3] = v.w;
     }

@@ -38,21 +38,21 @@ class ThreadRows {
   __device__ __forceinline__ Raw load_cached(int32_t row) const {
     return active_ ? read_bits_now<sizeof(Raw)>(address(row)) : Raw{};
   }
-  // Into this thread's place in a ring.
+  // Into this thread's part of a stage of a ring.
   __device__ __forceinline__ void fetch(Raw* to, int32_t row, float /*scale*/) const {
     if (active_) fetch_bits<sizeof(Raw)>(to, address(row));
   }
-  // Into its place in a PlanesRing, through L1.
+  // The same for a PlanesRing, through L1.
   template <class Ring>
-  __device__ __forceinline__ void fetch_cached(const Ring& ring, int32_t slot, int32_t row) const {
-    if (active_) fetch_planes_cached<sizeof(Raw)>(ring[slot], Ring::kPlaneBytes, address(row));
+  __device__ __forceinline__ void fetch_cached(const Ring& ring, int32_t stage, int32_t row) const {
+    if (active_) fetch_planes_cached<sizeof(Raw)>(ring[stage], Ring::kPlaneBytes, address(row));
   }
   template <class Ring>
-  __device__ __forceinline__ void clear_unused(const Ring& ring, int32_t slot) const {
+  __device__ __forceinline__ void clear_unused(const Ring& ring, int32_t stage) const {
     if (active_) return;
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(Raw)) / 16; ++i) {
-      *reinterpret_cast<uint4*>(ring[slot] + i * Ring::kPlaneBytes) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(ring[stage] + i * Ring::kPlaneBytes) = make_uint4(0, 0, 0, 0);
     }
   }
   // The same for a row that may be -1, none: zeros then, and past the slice.
@@ -63,9 +63,9 @@ class ThreadRows {
       *to = Raw{};
     }
   }
-  // What fetch() will leave there past the slice: zeros. Once per place, before its first fetch.
-  __device__ __forceinline__ void clear_unused(Raw* place) const {
-    if (!active_) *place = Raw{};
+  // What fetch() will leave there past the slice: zeros. Once per stage, before its first fetch.
+  __device__ __forceinline__ void clear_unused(Raw* to) const {
+    if (!active_) *to = Raw{};
   }
   __device__ __forceinline__ void store(int32_t row, const Raw& raw) const {
     if (active_) store_bits<sizeof(Raw)>(address(row), raw);
@@ -113,9 +113,9 @@ class ThreadRows<kAnyRow, kCols> {
     *to = load(row, scale);
   }
   template <class Ring>
-  __device__ __forceinline__ void fetch_cached(const Ring& ring, int32_t slot, int32_t row) const {
+  __device__ __forceinline__ void fetch_cached(const Ring& ring, int32_t stage, int32_t row) const {
     static_assert(sizeof(Raw) == 16);
-    *reinterpret_cast<Raw*>(ring[slot]) = load(row);
+    *reinterpret_cast<Raw*>(ring[stage]) = load(row);
   }
   template <class Ring>
   __device__ __forceinline__ void clear_unused(const Ring&, int32_t) const {}

@@ -18,13 +18,13 @@ __device__ __forceinline__ void load_weights(const Bf16LinearParams& params, con
   const void* map = &params.weight_map;
   tma_prefetch_map(map);
   for (int32_t i = 0; i < work.num_tiles; ++i) {
-    const typename Shared<C>::WeightSlot slot(i);
-    mbarrier_wait(shared.weight_empty(slot.stage), slot.parity ^ 1);  // the first round passes
-    const uint32_t full = shared.weight_full(slot.stage);
+    const typename Shared<C>::WeightStage at(i);
+    mbarrier_wait(shared.weight_empty(at.index), at.parity ^ 1);  // the first round passes
+    const uint32_t full = shared.weight_full(at.index);
     mbarrier_arrive_expect(full, C::kMap.weight_stage);
 #pragma unroll
     for (uint32_t box = 0; box < C::kColumns; ++box) {
-      tma_load_2d(shared.weights(slot.stage) + box * kBoxBytes, map, work.column(i, box), work.row0,
+      tma_load_2d(shared.weights(at.index) + box * kBoxBytes, map, work.column(i, box), work.row0,
                   full);
     }
     // The ring is full: until the tokens come, memory may go on with what follows.
@@ -54,11 +54,11 @@ __device__ __forceinline__ void load_tokens(const Bf16LinearParams& params, cons
   const int32_t trigger = max(work.num_tiles - 1 - params.trigger_lead, 0);
   pdl_wait();
   for (int32_t i = 0; i < work.num_tiles; ++i) {
-    const typename Shared<C>::TokenSlot slot(i);
-    mbarrier_wait(shared.token_empty(slot.stage), slot.parity ^ 1);
-    const uint32_t full = shared.token_full(slot.stage);
+    const typename Shared<C>::TokenStage at(i);
+    mbarrier_wait(shared.token_empty(at.index), at.parity ^ 1);
+    const uint32_t full = shared.token_full(at.index);
     mbarrier_arrive_expect(full, C::kMap.token_stage);
-    const uint32_t tile = shared.tokens(slot.stage) + slice0 * kSwizzleRowBytes;
+    const uint32_t tile = shared.tokens(at.index) + slice0 * kSwizzleRowBytes;
 #pragma unroll
     for (uint32_t box = 0; box < C::kColumns; ++box) {
       const uint32_t place = tile + box * kBoxBytes;
@@ -87,9 +87,9 @@ __device__ __forceinline__ void pin(Accumulators<C>& sums) {
 template <typename C>
 __device__ __forceinline__ void free_tile(const Work<C>& work, const Shared<C>& shared, int32_t i) {
   const uint32_t lane = threadIdx.x % 32;
-  if (lane == 0) mbarrier_arrive(shared.weight_empty(typename Shared<C>::WeightSlot(i).stage));
+  if (lane == 0) mbarrier_arrive(shared.weight_empty(typename Shared<C>::WeightStage(i).index));
   if constexpr (Shared<C>::kInStep) return;
-  const uint32_t tokens_empty = shared.token_empty(typename Shared<C>::TokenSlot(i).stage);
+  const uint32_t tokens_empty = shared.token_empty(typename Shared<C>::TokenStage(i).index);
   if constexpr (C::kSharers == 1) {
     if (lane == 0) mbarrier_arrive(tokens_empty);
   } else {
@@ -122,17 +122,17 @@ __device__ __forceinline__ void multiply_tiles(const Work<C>& work, const Shared
                                                Accumulators<C>& sums) {
   const int32_t last_below = last_below_exchange<C>(work.num_tiles);
   for (int32_t i = 0; i < work.num_tiles; ++i) {
-    const typename Shared<C>::WeightSlot weight_slot(i);
-    const typename Shared<C>::TokenSlot token_slot(i);
+    const typename Shared<C>::WeightStage weight_at(i);
+    const typename Shared<C>::TokenStage token_at(i);
     // The same in all lanes, which the shuffles tell the compiler: descriptors then stay in uniform
     // registers, and products are issued without waiting for moves there.
-    const uint32_t weight_stage = __shfl_sync(0xffffffffu, weight_slot.stage, 0);
+    const uint32_t weight_stage = __shfl_sync(0xffffffffu, weight_at.index, 0);
     const uint32_t token_stage =
-        Shared<C>::kInStep ? weight_stage : __shfl_sync(0xffffffffu, token_slot.stage, 0);
+        Shared<C>::kInStep ? weight_stage : __shfl_sync(0xffffffffu, token_at.index, 0);
     const uint32_t weights = wgmma_descriptor(shared.weights(weight_stage));
     const uint32_t tokens = wgmma_descriptor(shared.tokens(token_stage));
-    mbarrier_wait(shared.weight_full(weight_slot.stage), weight_slot.parity);
-    mbarrier_wait(shared.token_full(token_slot.stage), token_slot.parity);
+    mbarrier_wait(shared.weight_full(weight_at.index), weight_at.parity);
+    mbarrier_wait(shared.token_full(token_at.index), token_at.parity);
     pin<C>(sums);
     wgmma_fence();
 #pragma unroll

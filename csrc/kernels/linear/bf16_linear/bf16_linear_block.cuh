@@ -26,12 +26,13 @@ struct Config {
   static constexpr uint32_t kWeightWarp = kWarps, kTokenWarp = kWarps + 1;
 };
 
-// The ring position of a tile: stages are used in turn, a barrier's phase flips every round.
+// The stage of a ring that a tile has: stages are used in turn, a barrier's phase flips every
+// round.
 template <uint32_t stages>
-struct RingSlot {
-  uint32_t stage, parity;
-  __device__ explicit RingSlot(int32_t tile)
-      : stage(static_cast<uint32_t>(tile) % stages),
+struct RingStage {
+  uint32_t index, parity;
+  __device__ explicit RingStage(int32_t tile)
+      : index(static_cast<uint32_t>(tile) % stages),
         parity(static_cast<uint32_t>(tile) / stages & 1) {}
 };
 
@@ -41,8 +42,8 @@ struct RingSlot {
 template <typename C>
 struct Shared {
   uint32_t base;
-  using WeightSlot = RingSlot<C::kStages>;
-  using TokenSlot = RingSlot<C::kTokenStages>;
+  using WeightStage = RingStage<C::kStages>;
+  using TokenStage = RingStage<C::kTokenStages>;
   static constexpr bool kInStep = C::kStages == C::kTokenStages && C::kSharers == 1;
   static constexpr uint32_t kTokenBarriers = C::kMap.barriers + 16 * C::kStages;
   static constexpr uint32_t kMaySend = kTokenBarriers + 16 * C::kTokenStages;

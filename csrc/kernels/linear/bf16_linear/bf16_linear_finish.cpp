@@ -54,16 +54,16 @@ void bf16_linear_finish(void* block) {
   std::memcpy(&params, block, sizeof(params));
   thread_local std::array<CachedMaps, kCachedMaps> cache;
   const MapKey key = key_of(params);
-  CachedMaps& slot = cache[hash(key) % kCachedMaps];
-  if (slot.key != key) {
+  CachedMaps& cached = cache[hash(key) % kCachedMaps];
+  if (cached.key != key) {
     bf16_linear_encode_maps(encode_function(), params);
-    slot = {key, params.weight_map, params.x_map};
+    cached = {key, params.weight_map, params.x_map};
   }
   const auto put = [&](size_t offset, const TensorMapBytes& map) {
     std::memcpy(static_cast<std::byte*>(block) + offset, &map, sizeof(map));
   };
-  put(offsetof(Bf16LinearParams, weight_map), slot.weight_map);
-  put(offsetof(Bf16LinearParams, x_map), slot.x_map);
+  put(offsetof(Bf16LinearParams, weight_map), cached.weight_map);
+  put(offsetof(Bf16LinearParams, x_map), cached.x_map);
 }
 
 }  // namespace sdm

@@ -102,13 +102,13 @@ __device__ __forceinline__ void fx_read_device(const FxReadParams& params) {
     }
     ptx::copy_wait<kRingRows / kBatch - 1>();
     __syncwarp();
-    const char* slot = ring + n % kRingRows * kRowBytes + team.lane * sizeof(Raw);
+    const char* stage = ring + n % kRingRows * kRowBytes + team.lane * sizeof(Raw);
     float weight[kBatch];
     decode<RowType::kFloat32, kBatch>(read_bits<sizeof(weight)>(weights + n), 1.0f, weight);
 #pragma unroll
     for (int32_t u = 0; u < kBatch; ++u) {
       float m[kLaneColumns];
-      decode<kBank, kLaneColumns>(read_bits<sizeof(Raw)>(slot + u * kRowBytes), 1.0f, m);
+      decode<kBank, kLaneColumns>(read_bits<sizeof(Raw)>(stage + u * kRowBytes), 1.0f, m);
 #pragma unroll
       for (int c = 0; c < kLaneColumns; ++c) acc[c] = fused(weight[u], m[c], acc[c]);
     }

@@ -1,4 +1,4 @@
-// fx_write on the device: one team per group of write records and column slice, rows fetched ahead
+// fx_write on the device: one team per group of write entries and column slice, rows fetched ahead
 // of the arithmetic through a ring of asynchronous copies (DESIGN.md).
 //
 // operand   written in the chain by   loaded
@@ -37,7 +37,7 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
 
-  // The tile's groups, their snapshot rows counted from the block of 32 records. The count is
+  // The tile's groups, their snapshot rows counted from the block of 32 entries. The count is
   // loaded whether it is used or not: no branch delays the load.
   const bool keeps = params.snap != nullptr;
   const int32_t blocks = (place.entries + kLanes - 1) / kLanes;
@@ -56,19 +56,20 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   const ThreadRows<kFloats, kCols> delta(params.delta, {RowType::kFloat32}, first_token, params.hd,
                                          team.columns);
 
-  const auto fetch = [&](int32_t slot, int32_t group) {
-    if (group < groups) bank.fetch(ring[slot], list[group].row, 1.0f);
+  const auto fetch = [&](int32_t stage, int32_t group) {
+    if (group < groups) bank.fetch(ring[stage], list[group].row, 1.0f);
     ptx::copy_commit();
   };
 
   // Fill the ring.
   const int32_t per_round = team.two_groups ? 2 : 1;
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) bank.clear_unused(ring[slot]);
+  for (int32_t stage = 0; stage < kDepth; ++stage) bank.clear_unused(ring[stage]);
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * per_round + team.group_in_round);
+  for (int32_t stage = 0; stage < kDepth; ++stage)
+    fetch(stage, stage * per_round + team.group_in_round);
 
   // The long groups' sums, while the rows are on their way.
   longs.meet();
@@ -86,7 +87,7 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
     bank.store(row, encode<kBank, kCols>(m));
   };
   for (int32_t round = 0; round * per_round < groups; ++round) {
-    const int32_t slot = round % kDepth;
+    const int32_t stage = round % kDepth;
     const int32_t group = round * per_round + team.group_in_round;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
@@ -96,14 +97,14 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
     float x[kCols], acc[kCols];
     const auto x_raw = delta.load_cached(record_token(head.word));
     ptx::copy_wait<kDepth - 1>();
-    const auto m_raw = read_bits<sizeof(Raw)>(ring[slot]);
+    const auto m_raw = read_bits<sizeof(Raw)>(ring[stage]);
     if (keeps && valid) snap.store(group, m_raw);
     decode<kFloats, kCols>(x_raw, 1.0f, x);
 #pragma unroll
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
-    // The slot is read: fetch the group kDepth rounds further on.
-    fetch(slot, group + kDepth * per_round);
+    // The stage is read: fetch the group kDepth rounds further on.
+    fetch(stage, group + kDepth * per_round);
 
     // The other entries, but for those of a long group.
     float decay = head.decay;
@@ -125,7 +126,7 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
     if (!longs.read(long_warps, acc, decay)) {
       whole_group<kCols>(head, updates, place).add_from_zero(delta, acc, decay);
     }
-    finish(head.row, read_bits<sizeof(Raw)>(ring[last_slot(groups, per_round, kDepth)]), decay,
+    finish(head.row, read_bits<sizeof(Raw)>(ring[last_stage(groups, per_round, kDepth)]), decay,
            acc);
   }
 }

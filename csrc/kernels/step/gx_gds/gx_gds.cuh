@@ -1,4 +1,4 @@
-// gx_gds on the device: one team per group of read records and column slice, rows fetched ahead of
+// gx_gds on the device: one team per group of read entries and column slice, rows fetched ahead of
 // the arithmetic through a ring of asynchronous copies (DESIGN.md).
 //
 // operand   written in the chain by   loaded
@@ -47,10 +47,10 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
   const ThreadRows<kFloats, kCols> gy(params.gy, {RowType::kFloat32}, first_token, params.hd,
                                       team.columns);
 
-  const auto fetch = [&](int32_t slot, int32_t group) {
+  const auto fetch = [&](int32_t stage, int32_t group) {
     if (group < groups) {
-      grad.fetch(grad_ring[slot], list[group].row, 1.0f);
-      bank.fetch(bank_ring[slot], list[group].row, 1.0f);
+      grad.fetch(grad_ring[stage], list[group].row, 1.0f);
+      bank.fetch(bank_ring[stage], list[group].row, 1.0f);
     }
     ptx::copy_commit();
   };
@@ -58,14 +58,15 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
   // Fill the ring. Both rows are written by the kernels before this one.
   const int32_t per_round = team.two_groups ? 2 : 1;
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) {
-    grad.clear_unused(grad_ring[slot]);
-    bank.clear_unused(bank_ring[slot]);
+  for (int32_t stage = 0; stage < kDepth; ++stage) {
+    grad.clear_unused(grad_ring[stage]);
+    bank.clear_unused(bank_ring[stage]);
   }
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) fetch(slot, slot * per_round + team.group_in_round);
+  for (int32_t stage = 0; stage < kDepth; ++stage)
+    fetch(stage, stage * per_round + team.group_in_round);
 
   float* dq = params.dq + team.slice * params.plane_stride + first_token * params.num_reads;
   const auto write = [&](uint32_t word, float dot) {
@@ -101,7 +102,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
     grad.store(row, encode<kGrad, kCols>(g));
   };
   for (int32_t round = 0; round * per_round < groups; ++round) {
-    const int32_t slot = round % kDepth;
+    const int32_t stage = round % kDepth;
     const int32_t group = round * per_round + team.group_in_round;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
@@ -111,22 +112,22 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
     float x[kCols], m[kCols], acc[kCols];
     const auto x_raw = gy.load_cached(record_token(head.word));
     ptx::copy_wait<kDepth - 1>();
-    const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[slot]);
-    const auto m_raw = read_bits<sizeof(BankRaw)>(bank_ring[slot]);
+    const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[stage]);
+    const auto m_raw = read_bits<sizeof(BankRaw)>(bank_ring[stage]);
     decode<kFloats, kCols>(x_raw, 1.0f, x);
     decode<kBank, kCols>(m_raw, 1.0f, m);
     const float partial = partial_dot<kCols>(x, m);
 #pragma unroll
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
-    // The slot is read: fetch the group kDepth rounds further on.
-    fetch(slot, group + kDepth * per_round);
+    // The stage is read: fetch the group kDepth rounds further on.
+    fetch(stage, group + kDepth * per_round);
 
     const float dot = team_sum<kCols>(partial);
     if (live && team.member == 0) write(head.word, dot);
 
     // The entries up to LAST, or of a long group up to the tile's end.
-    float decay;  // read records have none
+    float decay;  // read entries have none
     GroupRest<kCols> rest = rest_of<kCols>(group, head, tile, records, place);
     const auto row = [&](float (&again)[kCols]) {
       decode<kBank, kCols>(decoded_later(m_raw), 1.0f, again);
@@ -145,7 +146,7 @@ __device__ __forceinline__ void gx_gds_device(const GxGdsParams& params) {
     if (!longs.read(long_warps, acc, decay)) {
       whole_group<kCols>(head, records, place).add_from_zero(gy, acc, decay);
     }
-    finish(head.row, read_bits<sizeof(GradRaw)>(grad_ring[last_slot(groups, per_round, kDepth)]),
+    finish(head.row, read_bits<sizeof(GradRaw)>(grad_ring[last_stage(groups, per_round, kDepth)]),
            acc);
   }
 }

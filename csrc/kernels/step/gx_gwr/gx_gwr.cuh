@@ -91,13 +91,13 @@ __device__ __forceinline__ void gx_gwr_device(const GxGwrParams& params) {
   for (int32_t n = 0; n < staged; n += kBatch) {
     ptx::copy_wait<kRingRows / kBatch - 1>();
     __syncwarp();
-    const char* slot = ring + n % kRingRows * kRowBytes + team.lane * sizeof(Raw);
+    const char* stage = ring + n % kRingRows * kRowBytes + team.lane * sizeof(Raw);
     float dots[kBatch], weight[kBatch];
     decode<RowType::kFloat32, kBatch>(read_bits<sizeof(weight)>(weights + n), 1.0f, weight);
 #pragma unroll
     for (int32_t u = 0; u < kBatch; ++u) {
       float g[kLaneColumns];
-      decode<kGrad, kLaneColumns>(read_bits<sizeof(Raw)>(slot + u * kRowBytes), 1.0f, g);
+      decode<kGrad, kLaneColumns>(read_bits<sizeof(Raw)>(stage + u * kRowBytes), 1.0f, g);
 #pragma unroll
       for (int c = 0; c < kLaneColumns; ++c) acc[c] = fused(weight[u], g[c], acc[c]);
       dots[u] = partial_dot<kLaneColumns>(delta, g);

@@ -1,4 +1,4 @@
-// Which snapshot row belongs to a group of write records in the per-entry layout
+// Which snapshot row belongs to a group of write entries in the per-entry layout
 // (docs/step_chain.md, section 3).
 #pragma once
 #include "kernels/common/records/records.h"

@@ -1,4 +1,4 @@
-// gx_pa2 on the device: one team per group of records and column slice, rows fetched ahead of the
+// gx_pa2 on the device: one team per group of entries and column slice, rows fetched ahead of the
 // arithmetic through a ring of asynchronous copies (DESIGN.md).
 //
 // operand   written in the chain by   loaded
@@ -31,10 +31,8 @@ __device__ __forceinline__ uint32_t group_word(const Record* records, int32_t po
   return word;
 }
 
-// Where a long group's round leaves <g, m>: in its place of the ring of token rows.
-__device__ __forceinline__ float& kept_gdot(char* place) {
-  return *reinterpret_cast<float*>(place);
-}
+// Where a long group's round leaves <g, m>: in its part of the stage of token rows.
+__device__ __forceinline__ float& kept_gdot(char* part) { return *reinterpret_cast<float*>(part); }
 
 template <RowType kBank, RowType kSnap, RowType kGrad, int kCols, WalkShape kShape = kPa2Shape>
 __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
@@ -68,7 +66,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
 
-  // The tile's groups. Dense snapshot rows are counted from the block of 32 records, per-entry
+  // The tile's groups. Dense snapshot rows are counted from the block of 32 entries, per-entry
   // ones from the chunk. The count is loaded whether it is used or not: no branch delays the load.
   const bool dense = params.snap_step_rows == 0;
   const int32_t blocks = (place.entries + kLanes - 1) / kLanes;
@@ -93,21 +91,21 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   const ThreadRows<kFloats, kCols> d_u(params.d_u, {RowType::kFloat32}, first_token, params.hd,
                                        team.columns);
 
-  const auto fetch_snap = [&](int32_t slot, int32_t group) {
+  const auto fetch_snap = [&](int32_t stage, int32_t group) {
     if (group >= groups) return;
     const int32_t row = snap_row(group, list[group].word);
     float scale = 1.0f;
     if constexpr (kScaled) {
-      ptx::copy_async<4>(scale_ring[slot], params.scales + first_snap + row);
+      ptx::copy_async<4>(scale_ring[stage], params.scales + first_snap + row);
     } else if constexpr (kAny) {
       if (params.scales != nullptr) scale = params.scales[first_snap + row];
     }
-    snap.fetch(snap_ring[slot], row, scale);
+    snap.fetch(snap_ring[stage], row, scale);
   };
-  const auto fetch_written = [&](int32_t slot, int32_t group) {
+  const auto fetch_written = [&](int32_t stage, int32_t group) {
     if (group < groups) {
-      grad.fetch(grad_ring[slot], list[group].row, 1.0f);
-      d_u.fetch_cached(token_ring, slot, record_token(list[group].word));
+      grad.fetch(grad_ring[stage], list[group].row, 1.0f);
+      d_u.fetch_cached(token_ring, stage, record_token(list[group].word));
     }
     ptx::copy_commit();
   };
@@ -115,17 +113,17 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   // Fill the rings: snapshots before the wait, what the chain writes after it.
   const int32_t per_round = team.two_groups ? 2 : 1;
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot) {
-    grad.clear_unused(grad_ring[slot]);
-    snap.clear_unused(snap_ring[slot]);
-    d_u.clear_unused(token_ring, slot);
-    fetch_snap(slot, slot * per_round + team.group_in_round);
+  for (int32_t stage = 0; stage < kDepth; ++stage) {
+    grad.clear_unused(grad_ring[stage]);
+    snap.clear_unused(snap_ring[stage]);
+    d_u.clear_unused(token_ring, stage);
+    fetch_snap(stage, stage * per_round + team.group_in_round);
   }
   pdl_wait();
   pdl_trigger();
 #pragma unroll 1
-  for (int32_t slot = 0; slot < kDepth; ++slot)
-    fetch_written(slot, slot * per_round + team.group_in_round);
+  for (int32_t stage = 0; stage < kDepth; ++stage)
+    fetch_written(stage, stage * per_round + team.group_in_round);
 
   // Where the entries' dots go; a single slice is its own sum and takes its factor here.
   const bool one_slice = params.hd <= 128;
@@ -174,9 +172,9 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   }
 
   // Groups, in every round one for each team that works alone.
-  const auto row_scale = [&](int32_t slot) {
+  const auto row_scale = [&](int32_t stage) {
     // Columns past the slice stay zeros whatever the row's scale is: 0 times an infinity is none.
-    if constexpr (kScaled) return team.columns.count != 0 ? *scale_ring[slot] : 1.0f;
+    if constexpr (kScaled) return team.columns.count != 0 ? *scale_ring[stage] : 1.0f;
     return 1.0f;
   };
   const auto finish = [&](int32_t row, const GradRaw& g_raw, const SnapRaw& m_raw, float scale,
@@ -195,7 +193,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     }
   };
   for (int32_t round = 0; round * per_round < groups; ++round) {
-    const int32_t slot = round % kDepth;
+    const int32_t stage = round % kDepth;
     const int32_t group = round * per_round + team.group_in_round;
     const bool live = group < groups;
     const GroupHead head = read_head(list + (live ? group : 0));
@@ -205,10 +203,10 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     float x[kCols], g[kCols], m[kCols], acc[kCols];
     const float strength = beta(head.word);
     ptx::copy_wait<kDepth - 1>();
-    const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[slot]);
-    const auto m_raw = read_bits<sizeof(SnapRaw)>(snap_ring[slot]);
-    const auto x_raw = token_ring.read(slot);
-    const float scale = row_scale(slot);
+    const auto g_raw = read_bits<sizeof(GradRaw)>(grad_ring[stage]);
+    const auto m_raw = read_bits<sizeof(SnapRaw)>(snap_ring[stage]);
+    const auto x_raw = token_ring.read(stage);
+    const float scale = row_scale(stage);
     decode<kFloats, kCols>(x_raw, 1.0f, x);
     decode<kGrad, kCols>(g_raw, 1.0f, g);
     decode<kSnap, kCols, kBank>(m_raw, scale, m);
@@ -216,9 +214,9 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
 #pragma unroll
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);
 
-    // The slot is read: fetch the group kDepth rounds further on.
-    fetch_snap(slot, group + kDepth * per_round);
-    fetch_written(slot, group + kDepth * per_round);
+    // The stage is read: fetch the group kDepth rounds further on.
+    fetch_snap(stage, group + kDepth * per_round);
+    fetch_written(stage, group + kDepth * per_round);
 
     const float own = team_sums<kCols, 2>(dots, team.member);
     const float other = __shfl_xor_sync(kFullWarp, own, 1);
@@ -240,15 +238,15 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     });
 
     // LAST: the grad row advanced, the bank row restored.
-    if (rest.more) kept_gdot(token_ring[slot]) = gdot;
+    if (rest.more) kept_gdot(token_ring[stage]) = gdot;
     if (valid && !rest.more) finish(head.row, g_raw, m_raw, scale, decay, acc);
   }
 
   // A long group: its sum is the block's, its rows and <g, m> are where the last round left them.
   if (tile.is_long) {
     const bool mine = owns_last(team, groups);
-    const int32_t slot = last_slot(groups, per_round, kDepth);
-    const float gdot = kept_gdot(token_ring[slot]);
+    const int32_t stage = last_stage(groups, per_round, kDepth);
+    const float gdot = kept_gdot(token_ring[stage]);
     for_tail<kCols>(records, place, team.member, [&](const Record& entry) {
       if (mine) write_g(entry.word, entry.decay, gdot);
     });
@@ -258,8 +256,8 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
     if (!longs.read(long_warps, acc, decay)) {
       whole_group<kCols>(head, records, place).add_from_zero(d_u, acc, decay);
     }
-    finish(head.row, read_bits<sizeof(GradRaw)>(grad_ring[slot]),
-           read_bits<sizeof(SnapRaw)>(snap_ring[slot]), row_scale(slot), decay, acc);
+    finish(head.row, read_bits<sizeof(GradRaw)>(grad_ring[stage]),
+           read_bits<sizeof(SnapRaw)>(snap_ring[stage]), row_scale(stage), decay, acc);
   }
 }
 

@@ -1,4 +1,4 @@
-// Write side of a step: walks the sorted write records, restores the bank, advances the grad rows.
+// Write side of a step: walks the sorted write entries, restores the bank, advances the grad rows.
 #pragma once
 #include "kernels/common/launch/step_kernel.h"
 #include "kernels/step/gx_pa2/gx_pa2_params.h"
