@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sdm_runtime.ops.autograd.autocast import without_autocast
-from sdm_runtime.ops.autograd.saved_tensors import forms_of_saved, put_together, take_apart
+from sdm_runtime.ops.autograd.saved_tensors import flatten, forms_of_saved, unflatten
 from sdm_runtime.ops.backward.run import forms_of, run_backward
 from sdm_runtime.ops.call.bank_lease import BankLease
 from sdm_runtime.ops.call.call import Call
@@ -66,7 +66,7 @@ class WriteRead(torch.autograd.Function):
         lease.advanced()
         assert saved is not None
         ctx.lease, ctx.call, ctx.forms = lease, call, forms_of(inputs)
-        tensors = take_apart(saved)
+        tensors = flatten(saved)
         ctx.saved_forms = forms_of_saved(tensors)
         ctx.save_for_backward(*tensors)
         return readings
@@ -77,7 +77,7 @@ class WriteRead(torch.autograd.Function):
         """Restore the bank; the gradients of memory, k_val, v, beta, g and q_val."""
         lease, call = ctx.lease, ctx.call
         lease.require_advanced()
-        saved = put_together(ctx.saved_tensors, ctx.saved_forms, call.geometry)
+        saved = unflatten(ctx.saved_tensors, ctx.saved_forms, call.geometry)
         try:
             with without_autocast(lease.bank.device.type):
                 grads = run_backward(lease, ctx.forms, saved, grad_readings, call)

@@ -1,4 +1,4 @@
-"""What a call saves, handed to autograd and taken back: saved-tensor hooks may do as they like."""
+"""What a call saves, handed to autograd and taken back, whatever saved-tensor hooks do to it."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from sdm_runtime.tensor.words import dtype_word
 
 
 class Form(NamedTuple):
-    """What a tensor has to be like when it comes back."""
+    """What a saved tensor must still be when it comes back."""
 
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
 
     def describe(self) -> str:
-        """As messages put it."""
+        """The form in the words of error messages."""
         return f"{dtype_word(self.dtype)} {list(self.shape)} on {self.device}"
 
 
-def take_apart(saved: Saved) -> tuple[Tensor | None, ...]:
-    """The tensors one after another.
+def flatten(saved: Saved) -> tuple[Tensor | None, ...]:
+    """The saved tensors as one tuple.
 
-    The records travel as the int64 of their arena: most are no numbers, and a hook that rounds
-    floating tensors must leave them alone.
+    The records travel as their arena's int64: most of their words are not floats, and a hook that
+    rounds floating tensors must leave them alone.
     """
     return (*saved[:-1], saved.records.memory)
 
 
 def forms_of_saved(tensors: Sequence[Tensor | None]) -> tuple[Form | None, ...]:
-    """The forms of what take_apart gave."""
+    """The forms of the tensors that flatten returned."""
     return tuple(None if x is None else _form(x) for x in tensors)
 
 
-def put_together(
+def unflatten(
     tensors: Sequence[Tensor | None], forms: Sequence[Form | None], geometry: Geometry
 ) -> Saved:
-    """What take_apart took apart, of any strides and at any address.
+    """The inverse of flatten; the tensors may have other strides and addresses now.
 
     Raises:
         TypeError: A hook has changed a dtype.
@@ -62,10 +62,10 @@ def put_together(
             f"[sdm_write_read] backward: expected the saved {name} as the forward left it, "
             f"{form.describe()}, got {_form(x).describe()} from a saved-tensor hook"
         )
-    # The kernels take each of them in one piece.
+    # The kernels take contiguous tensors.
     whole: list[Any] = [None if x is None else x.contiguous() for x in tensors]
     delta, innovation, x, qx, snapshot, scales, memory = whole
-    if memory.data_ptr() % PLAN_ALIGNMENT:  # from where its parts count theirs
+    if memory.data_ptr() % PLAN_ALIGNMENT:  # its parts' offsets assume this
         memory = memory.clone()
     records = Arena(records_layout(geometry), memory)
     return Saved(delta, innovation, x, qx, snapshot, scales, records)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sdm_runtime.kernels import num_slices
 from sdm_runtime.machine.host_memory import empty_rows_like
-from sdm_runtime.ops.backward.beside import Beside
+from sdm_runtime.ops.backward.side_stream import SideStream
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.staging import stage_into
@@ -38,7 +38,7 @@ class ChainOperands(NamedTuple):
     records: Arena  # the forward's: pd, slots, beta, rec, bpre and qrec
 
     def tensors(self) -> dict[str, Tensor]:
-        """Those that no arena holds, by the names of the chain's plans."""
+        """The operands that no arena holds, by their names in the chain's plans."""
         named = {"grad": self.grad, "bank": self.bank, "delta": self.delta, "d_dv": self.d_dv}
         named |= {"d_u": self.d_u, "x": self.x, "snap": self.snap, "gy": self.gy}
         if self.scales is not None:
@@ -82,7 +82,7 @@ def fill_operands(
 ) -> None:
     """Clear grad, stage gy and write d_u = QX^T gy; grad_readings is [P, T, hd]."""
     gy = operands.gy
-    with Beside(gy.device, worthwhile=operands.grad.nbytes >= _LARGE_BYTES) as side:
+    with SideStream(gy.device, worthwhile=operands.grad.nbytes >= _LARGE_BYTES) as side:
         with side.stream():
             operands.grad.zero_()
         stage_into(grad_readings, geometry, Segment(0, geometry.steps), gy)

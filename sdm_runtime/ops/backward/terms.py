@@ -10,9 +10,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from sdm_runtime.kernels import num_slices
-from sdm_runtime.ops.backward.beside import Beside
 from sdm_runtime.ops.backward.operands import ChainOperands
 from sdm_runtime.ops.backward.plane_sums import allocate_sums, sum_planes
+from sdm_runtime.ops.backward.side_stream import SideStream
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.chunks.chunk_kernels import (
     RowDots,
@@ -45,8 +45,8 @@ def input_gradients(
     """Write the gradients of the inputs, after the chain has run."""
     dots = allocate_sums(operands, geometry)
     segments = list(geometry.segments(cuda=operands.bank.is_cuda))
-    # Sums and tokens take memory's time, the cells of long rows the multipliers'.
-    with Beside(operands.bank.device, worthwhile=num_slices(geometry.head_dim) > 1) as side:
+    # Memory bounds the sums and the tokens' gradients, arithmetic the cells of long rows.
+    with SideStream(operands.bank.device, worthwhile=num_slices(geometry.head_dim) > 1) as side:
         with side.stream():
             sum_planes(operands, geometry, dots)
             _token_gradients(operands, saved, geometry, out)

@@ -1,4 +1,4 @@
-"""Work on a second stream: what memory bounds, beside what computes on the current one."""
+"""A second stream: for work that memory bounds, while the current stream computes."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from sdm_runtime.tensor.refs import capturing
 _streams = threading.local()
 
 
-class Beside:
-    """Within it, ``stream()`` runs work beside the current stream, which waits for it at the end.
+class SideStream:
+    """Inside, ``stream()`` runs work on a side stream; the current stream waits for it at the end.
 
-    The work begins behind what the current stream has been given before. It must not allocate:
-    memory belongs to the stream that it is allocated on. A capture keeps everything in line: the
-    gain of a branch in a graph has not been measured.
+    The work starts after what the current stream was given before. It must not allocate: memory
+    belongs to the stream that it is allocated on. During a capture there is no side stream: what a
+    branch gains in a graph has not been measured.
 
     Args:
-        device: Where; beside nothing but a CUDA device's stream is there another.
-        worthwhile: False: everything stays on the current stream.
+        device: Where to run. Only a CUDA device has a side stream.
+        worthwhile: Use the side stream; if False, all work stays on the current one.
     """
 
     def __init__(self, device: torch.device, *, worthwhile: bool):
         """Choose the stream."""
         there = worthwhile and device.type == "cuda" and not capturing(device)
-        self._side = _side_stream(device) if there else None
+        self._side = _stream_of_thread(device) if there else None
         self._device = device
 
-    def __enter__(self) -> Beside:
-        """The work may begin."""
+    def __enter__(self) -> SideStream:
+        """Let the side stream wait for the current one."""
         if self._side is not None:
             self._side.wait_stream(torch.cuda.current_stream(self._device))
         return self
 
     def stream(self) -> AbstractContextManager[Any]:
-        """The context of the work."""
+        """The context to run the work in."""
         return nullcontext() if self._side is None else torch.cuda.stream(self._side)
 
     def __exit__(self, *_: object) -> None:
-        """The current stream waits for the work."""
+        """Let the current stream wait for the side stream."""
         if self._side is not None:
             torch.cuda.current_stream(self._device).wait_stream(self._side)
 
 
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for each thread and device: threads may capture at the same time."""
+def _stream_of_thread(device: torch.device) -> torch.cuda.Stream:
+    """This thread's side stream of the device: threads may capture at the same time."""
     mine: dict[torch.device, torch.cuda.Stream] | None = getattr(_streams, "by_device", None)
     if mine is None:
         mine = _streams.by_device = {}
     if device not in mine:
-        # Of high priority, so that it is none of those that users draw from torch's pool.
+        # Of high priority, so that it is not one that users draw from torch's pool.
         mine[device] = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
     return mine[device]
