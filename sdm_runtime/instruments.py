@@ -1,7 +1,7 @@
 """NVTX ranges around the runs of CUDA chains, and a count of launches; off by default.
 
-When off they cost a flag test a run. A build without CUDA has neither: there is no profiler that
-would show a range, and a host chain's launches are ``StepChain.launches``.
+When off they cost one test of a flag per run. A build without CUDA has neither: there is no
+profiler that would show a range, and a host chain's launches are ``StepChain.launches``.
 """
 
 from __future__ import annotations

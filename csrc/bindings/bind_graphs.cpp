@@ -21,7 +21,7 @@ LibraryCapture library_capture(uintptr_t stream, uintptr_t handle, uintptr_t don
           reinterpret_cast<CUevent>(done)};
 }
 
-// Sets how this thread's calls and captures elsewhere get on; how they did before.
+// Sets this thread's capture interaction mode, and returns the one before.
 int exchange_capture_mode(int mode) {
   auto exchanged = static_cast<CUstreamCaptureMode>(mode);
   plancap::cuda::check(plancap::cuda::driver().exchange_capture_mode(&exchanged),

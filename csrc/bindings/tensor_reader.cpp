@@ -191,7 +191,7 @@ bool TensorReader::read_into(py::handle tensor, TensorRef& ref) const {
   SDM_INTERNAL_CHECK(PyTuple_Check(shape.ptr()) && PyTuple_Check(strides.ptr()) &&
                          PyTuple_GET_SIZE(shape.ptr()) <= kMaxDims &&
                          PyTuple_GET_SIZE(shape.ptr()) == PyTuple_GET_SIZE(strides.ptr()),
-                     "a tensor whose shape and strides are no tuples of one length");
+                     "a tensor whose shape and strides are not tuples of one length");
   ref.ndim = static_cast<int>(PyTuple_GET_SIZE(shape.ptr()));
   read_sizes(shape, ref.ndim, ref.shape);
   read_sizes(strides, ref.ndim, ref.strides);
@@ -235,7 +235,7 @@ std::optional<Operands> TensorReader::read_all(const py::dict& tensors,
   }
   for (const py::handle arena : arenas) {
     SDM_INTERNAL_CHECK(PyTuple_Check(arena.ptr()) && PyTuple_GET_SIZE(arena.ptr()) == 2,
-                       "an arena that is no memory and layout");
+                       "an arena that is not a memory and a layout");
     const py::handle memory = PyTuple_GET_ITEM(arena.ptr(), 0);
     const py::handle layout = PyTuple_GET_ITEM(arena.ptr(), 1);
     if (!read_arena(memory, layout.cast<const ArenaLayout&>(), *operands)) return {};

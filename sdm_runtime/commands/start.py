@@ -57,7 +57,7 @@ def _stopped_by_signals(name: str) -> Iterator[_Loading]:
                 os.write(2, f"{name}: stopped\n".encode())
         if loading.over:
             sys.exit(_STOPPED)  # what is at work cleans up behind it
-        # No exception: modules that are being loaded may catch it, or turn it into another.
+        # Not an exception: modules that are being loaded may catch one, or turn it into another.
         os._exit(_STOPPED)
 
     for kind in before:

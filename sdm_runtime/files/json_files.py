@@ -40,7 +40,7 @@ def _finite(text: str) -> float:
 
 
 def expect(name: str, value: Any, kind: type[Value]) -> Value:
-    """``value``, of this type: a bool is no number here. Raises ValueError."""
+    """``value``, of this type: a bool does not count as a number. Raises ValueError."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{name}: expected {_WORDS[kind]}, got {_shown(value)}")
     return value

@@ -80,7 +80,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
     Raises:
         FileNotFoundError: There is no such file; as open() raises it.
-        OSError: It cannot be opened, or is no regular file: a pipe, a device, a folder.
+        OSError: It cannot be opened, or is not a regular file: a pipe, a device, a folder.
     """
     name = os.fspath(path)
     _expect_regular(os.stat(name), name)
@@ -141,6 +141,6 @@ def read_file(source: Source, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def too_large(source: Source, most_bytes: int = MOST_BYTES) -> OSError:
-    """The error of a source with more bytes than anything it could be."""
+    """The error of a source with more bytes than it can have."""
     message = f"expected at most {most_bytes} bytes, got more"
     return OSError(errno.EFBIG, message, source_name(source))

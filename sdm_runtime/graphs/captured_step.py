@@ -54,7 +54,7 @@ def capture_step(
         The captured step; call it with new inputs.
 
     Raises:
-        TypeError, ValueError: An input is no tensor of the device, an input or output is a
+        TypeError, ValueError: An input is not a tensor of the device, an input or output is a
             container of tensors that torch.utils._pytree does not know, or ``warmup`` is less
             than 1.
         RuntimeError: ``fn`` does what a capture forbids; the message says what.

@@ -1,7 +1,7 @@
 """The inputs and outputs of a captured step: what is copied, what stays, and what is refused.
 
 A graph reads and writes fixed memory. So every tensor among the inputs has a private copy, in which
-the step works, and every tensor among the outputs is copied out; what is no tensor is part of the
+the step works, and every tensor among the outputs is copied out; anything else is part of the
 graph. Containers are torch's pytrees: tuples, lists, dicts, named tuples, deques, and what is
 registered with ``torch.utils._pytree``. A tensor in anything else would be missed.
 """
@@ -71,7 +71,7 @@ class CapturedInputs:
         self._written = [index for index, (before, now) in versions if before != now]
 
     def leaves_of(self, given: tuple[Any, ...]) -> list[Any]:
-        """New inputs, one by one. Raises TypeError or ValueError for others than captured."""
+        """Take new inputs. Raises TypeError or ValueError where they differ from those captured."""
         if len(given) != len(self._trees):
             raise TypeError(
                 f"{self._where} expected the {len(self._trees)} inputs it was captured with, "
@@ -214,7 +214,7 @@ def _same_value(mine: Any, given: Any) -> bool:
 
 
 def _shares_elements(tensor: torch.Tensor) -> bool:
-    """Whether an expanded dimension makes several elements of one place in memory."""
+    """Whether an expanded dimension makes several elements share memory."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return any(size > 1 and stride == 0 for size, stride in sizes)
 

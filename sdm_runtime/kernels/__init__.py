@@ -1,9 +1,9 @@
 """The step kernels, one step at once or recorded as a plan, and the sums of their planes.
 
 Every function takes CPU tensors (the host twin runs) or tensors of one CUDA device, and works in
-place on its outputs. No autograd, but the versions of what is written are raised: a graph that
-saved it before refuses its backward. A launch and its plan go through the same checks: ValueError
-or TypeError name the argument, the expected and the given value, and nothing is changed.
+place on its outputs. Autograd does not record them, but the versions of what is written are raised:
+a graph that saved it before refuses its backward. A launch and its plan go through the same checks:
+ValueError or TypeError name the argument, the expected and the given value, and nothing is changed.
 The arithmetic is fixed to the bit by docs/step_chain.md, section 4.
 
 Sizes: P sequences (``num_parallel``), C tokens a chunk (``chunk_size``), W writes and R reads a

@@ -80,8 +80,8 @@ def fx_write(
     """Make the writes of step ``ti``; with ``snap``, keep the rows as they were.
 
     For each group of entries of one slot s: ``bank[s] = round(cpe * bank[s] + sum_e pd_e *
-    delta[t(e)])``, the sum a chain of fused multiply-adds in record order from +0, the decay
-    (of the LAST record) fused onto it.
+    delta[t(e)])``, the sum a chain of fused multiply-adds in the entries' order from +0, the
+    decay (of the LAST entry) fused onto it.
 
     Args:
         bank: bfloat16 or float32 ``[rows, hd]``, in place.

@@ -7,7 +7,7 @@ from torch.nn.modules import activation as torch_activations
 
 L2_NORMALIZE = "l2_normalize"
 
-# Activations of torch.nn that are no function of one vector to a vector of the same length.
+# Activations of torch.nn that do not map one vector to a vector of the same length.
 _UNSUITABLE = ("GLU", "MultiheadAttention", "Softmax2d", "Threshold")
 _OVER_SLOTS = ("LogSoftmax", "Softmax", "Softmin")
 _NAMES = (

@@ -68,7 +68,7 @@ class CandidateTables:
     """The table for factor widths `dims` and the best `k` slots, in numbers and on devices.
 
     The numbers are the truth, the tensors made from them where they are first asked for. They are
-    no buffers of a module: those are garbage after `to_empty`, and left on meta by a load. A layer
+    not buffers of a module: those are garbage after `to_empty`, and left on meta by a load. A layer
     holds the object so that a compiled graph finds its tensors there.
     """
 

@@ -32,7 +32,7 @@ class Loan:
         """Before the call given `cache` changes `bank` [rows, hd] at the row numbers `written`."""
         self._bank = bank
         self._thread = threading.get_ident()
-        # Of a call that runs in some other way it could not be told later that it has left.
+        # Nothing would tell later that a call which runs in another way has ended.
         self._seen = _has(next(_calls(), None), cache)
         # Inference tensors have no version: whether such a bank was written cannot be told.
         self._version = None if bank.is_inference() else bank._version
@@ -50,11 +50,11 @@ class Loan:
         return self._thread != threading.get_ident()
 
     def runs(self, cache: object, *, inner: bool) -> bool:
-        """Whether the call runs still, in this thread: a hook asks, or a call within the call.
+        """Whether the call is still running in this thread; asked by a hook or by a call within it.
 
         Args:
             cache: what the call was given.
-            inner: asked by a call that was itself given the cache, and counts as no answer.
+            inner: asked by a call that was itself given the cache, and which does not count.
         """
         calls = _calls()
         if inner:

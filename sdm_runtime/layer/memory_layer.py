@@ -150,7 +150,7 @@ class SparseDeltaMemory(nn.Module):
             names: parameters and buffers, as `state_dict` names them: "memory", "Wo.weight".
 
         Raises:
-            TypeError: `names` are no strings, or one alone.
+            TypeError: `names` are not strings, or are one string.
             ValueError: a name that is not there, or of a module without `reset_parameters`; nothing
                 was changed.
         """

@@ -8,7 +8,7 @@ from torch.nn.modules import module as torch_modules
 
 from sdm_runtime.linear import bf16_linear, kernel_serves
 
-# Beyond, the weights are no longer what the time goes into, and nothing was measured to win.
+# Beyond this the weights do not dominate the time, and nothing was measured to win.
 MAX_TOKENS = 128
 
 

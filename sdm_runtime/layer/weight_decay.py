@@ -48,7 +48,7 @@ def split_weight_decay(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.P
         (decayed, exempt): all parameters, each once and in the module's order.
 
     Raises:
-        TypeError: `module` is no module.
+        TypeError: `module` is not a module.
         ValueError: a parameter of several ones made flat, which only some groups would fit; or one
             that a graph holds in no module of its kind.
     """

@@ -24,8 +24,8 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     kernel for few rows runs; anywhere else ``torch.nn.functional.linear`` does, and
     ``sdm_runtime.last_dispatch()`` says which and why. The library also serves operands that are
     not K-major (stride 1 along K) or whose rows do not start at multiples of 16 bytes, and K that
-    is no multiple of 8. Within a tactic of the kernel a row's bits depend neither on the other rows
-    nor on their number. Differentiable; capturable; works under torch.compile and autocast.
+    is not a multiple of 8. Within a tactic of the kernel a row's bits depend neither on the other
+    rows nor on their number. Differentiable; capturable; works under torch.compile and autocast.
 
     Args:
         x: bfloat16 ``[..., K]``.
@@ -36,7 +36,7 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         bfloat16 ``[..., N]``.
 
     Raises:
-        TypeError: No dense tensor, or one that is not bfloat16 (outside autocast).
+        TypeError: A tensor that is not dense, or not bfloat16 (outside autocast).
         ValueError: Shapes that do not fit, or tensors on different devices.
     """
     check_dense(x, weight, bias)
@@ -97,7 +97,7 @@ def _decide(x: Tensor, weight: Tensor, bias: Tensor | None) -> _Choice:
 
 
 def _by_rule(kind: tuple[int, int, int], shape: tuple[int, int, int], static: bool) -> _Choice:
-    """Static weights allow programmatic launches; where only ordinary ones win, those it is."""
+    """Static weights allow programmatic launches; where only ordinary ones win, those are used."""
     decision = rule.Decision("")
     for route in ("static_weights", "plain") if static else ("plain",):
         decision = rule.decide_shipped(kind, shape, route)

@@ -39,7 +39,7 @@ def device_profile(device: torch.device) -> DeviceProfile:
     """The profile of a CUDA device (of ``cuda:0`` without an index); asks the driver once.
 
     Raises:
-        ValueError: ``device`` is no CUDA device.
+        ValueError: ``device`` is not a CUDA device.
         CudaError: There is no driver, or it has no such device, or this build has no routes for it.
     """
     if device.type != "cuda":

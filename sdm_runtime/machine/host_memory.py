@@ -32,7 +32,7 @@ def advise_huge_pages(tensor: torch.Tensor, *, collapse: bool = False) -> bool:
         Whether the system took the hint; False where it knows no such hint.
 
     Raises:
-        TypeError: ``tensor`` is no tensor.
+        TypeError: ``tensor`` is not a tensor.
         ValueError: ``tensor`` is not on the CPU.
     """
     if not isinstance(tensor, torch.Tensor):

@@ -84,8 +84,8 @@ def sdm_write_read(
     Raises:
         ValueError: A shape, range, device, layout or option that does not fit, by name. With the
             environment variable SDM_CHECK_INDICES=1 also a slot outside its sequence (this
-            synchronizes the device; without it such a slot is undefined behaviour), and with a
-            value of it that is no switch's.
+            synchronizes the device; without it such a slot is undefined behaviour), and any
+            value of that variable that does not say on or off.
         TypeError: An argument of the wrong type or dtype.
         RuntimeError: `memory` requires grad and an earlier call's backward on it is to come; a
             forked process has lost the threads of its parent; in the backward: it is the second,

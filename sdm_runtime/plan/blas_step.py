@@ -55,7 +55,7 @@ def blas_handle(device: torch.device, stream: torch.cuda.Stream | int | None = N
     """torch's cuBLAS handle of this thread and device, set up as torch does before a call.
 
     That is: on ``stream`` (None: the current one), with torch's math mode and workspace for it.
-    Torch sets the handle anew before each call of its own, so nothing has to be set back.
+    Torch sets the handle anew before each call of its own, so nothing has to be reset.
 
     Raises:
         CudaOutOfMemoryError: There is no memory for a handle or its workspace; nothing was issued.

@@ -33,7 +33,7 @@ class StepChain:
         order: ``"descending"`` (the last step runs first) or ``"ascending"``.
 
     Raises:
-        TypeError: ``plans`` is no sequence of Plans, or ``steps`` no integer.
+        TypeError: ``plans`` is not a sequence of Plans, or ``steps`` not an integer.
         ValueError: ``steps`` is less than 1, ``plans`` is empty, or ``order`` is another word.
         PlanError: The plans do not fit each other or ``steps``.
     """
@@ -169,13 +169,13 @@ class StepChain:
                 chain's device. Host chains run before the call returns and take none. The memory
                 of the operands is not used again before a run on another stream than torch's
                 current one has ended, even where the chain and the tensors are dropped.
-            windowed: True launches in windows from the first step on, False never. None does so
-                from where the device has been waiting for launches, in a long chain of kernels
-                alone that does not run for the first time; never in a capture, and never again
-                after a window has failed, for want of memory for instance: the run then goes on
-                with single launches. A device runs the
-                windows of one recording one behind the other, whatever their streams: do not ask
-                for them where a run waits for one that is issued later on another stream.
+            windowed: True launches in windows from the first step on, False never. None starts to
+                use windows when the device is found waiting for launches, in a long chain of
+                kernels alone that has run before. It uses none in a capture, and none after a
+                window has failed, for lack of memory for instance: the run then goes on with
+                single launches. A device runs the windows of one recording one after the other,
+                whatever their streams: do not ask for them where a run waits for one that is
+                issued later on another stream.
 
         Raises:
             PlanError: The chain is not bound, or the memory of an operand was replaced since.
@@ -306,7 +306,7 @@ class StepChain:
         Raises:
             OSError: The file cannot be read (FileNotFoundError: is not there), or is neither a
                 regular file nor a pipe that somebody writes to.
-            PlanError: The file is no chain that this build can run; the message says which byte.
+            PlanError: The file is not a chain that this build can run; the message says which byte.
         """
         data = read_plan_file(os.fspath(path))
         if starts_with(data, PLAN_MAGIC):
@@ -359,8 +359,8 @@ class GraphedChain(ChainReplays[StepChain]):
 
     A replay gives the bits of :meth:`StepChain.run`. Consecutive programmatic launches are joined
     by programmatic edges. The graph keeps its chain, and so the operands, alive; it takes about
-    3 KiB of device memory per launch. Threads may use it at once: a replay beside a :meth:`rebind`
-    is of the operands before it or of those after it.
+    3 KiB of device memory per launch. Threads may use it at once: a replay during a
+    :meth:`rebind` uses either the operands before it or those after it.
 
     Library steps use a workspace of the BLAS. It stays where it is as long as the graph lives, also
     where torch frees its own; replays of such a graph wait for each other, whatever their streams.

@@ -108,8 +108,8 @@ class Plan:
         """Decode and check a plan's bytes, a contiguous uint8 CPU tensor ``[bytes]``.
 
         The plan is unbound. Raises:
-            TypeError: ``tensor`` is no contiguous 1-D uint8 CPU tensor.
-            PlanError: The bytes are no plan that this build can run; the message says which byte.
+            TypeError: ``tensor`` is not a contiguous 1-D uint8 CPU tensor.
+            PlanError: The bytes are not a plan that this build can run; the message says where.
         """
         fits = isinstance(tensor, torch.Tensor) and (
             tensor.dtype == torch.uint8 and tensor.dim() == 1 and tensor.device.type == "cpu"
@@ -137,7 +137,7 @@ class Plan:
         Raises:
             OSError: The file cannot be read (FileNotFoundError: is not there), or is neither a
                 regular file nor a pipe that somebody writes to.
-            PlanError: The file is no plan that this build can run, or a chain.
+            PlanError: The file is not a plan that this build can run, or is a chain.
         """
         data = read_plan_file(os.fspath(path))
         if starts_with(data, CHAIN_MAGIC):

@@ -36,7 +36,7 @@ class DeviceSide(Protocol):
 
 
 class _RelaxedCaptures:
-    """Sets this thread's mode of capture interaction, and sets it back."""
+    """Sets this thread's mode of capture interaction, and resets it at the end."""
 
     def __enter__(self) -> None:
         self._mode = _core.exchange_capture_mode(_RELAXED)

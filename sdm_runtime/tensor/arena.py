@@ -16,7 +16,7 @@ from torch import Tensor
 from sdm_runtime import _core
 from sdm_runtime.tensor.dtypes import DTYPE_CODES
 
-_WORD = torch.int64  # of the memory: a view of it may have any dtype, and it is no number to round
+_WORD = torch.int64  # of the memory: a view of it may have any dtype, and no hook rounds integers
 
 
 class Part(NamedTuple):
@@ -90,5 +90,5 @@ class Arena:
         return made
 
     def operands(self) -> dict[str, Tensor]:
-        """Those that plans have, by name."""
+        """The parts that plans use, by name."""
         return {name: self[name] for name in self.layout.operands}

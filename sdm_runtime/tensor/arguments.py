@@ -28,7 +28,7 @@ def whole(kernel: str, name: str, value: SupportsIndex) -> int:
     """A whole number that the core's int64 holds; its range is the launcher's to check.
 
     Raises:
-        TypeError: ``value`` is a bool or no integer.
+        TypeError: ``value`` is a bool or not an integer.
         ValueError: It does not fit 64 bits.
     """
     if type(value) is int and -(1 << 63) <= value < 1 << 63:
@@ -50,14 +50,14 @@ def wholes(kernel: str, **values: SupportsIndex) -> tuple[int, ...]:
 
 
 def word(kernel: str, name: str, value: str) -> str:
-    """``value``; which words there are is the launcher's to check. Raises TypeError for no str."""
+    """``value``, if it is a str: the launcher checks which one. Raises TypeError otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"[{kernel}] {name}: expected a str, got {value!r}")
     return value
 
 
 def flag(kernel: str, name: str, value: bool) -> bool:
-    """``value``. Raises TypeError when it is no bool."""
+    """``value``. Raises TypeError when it is not a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"[{kernel}] {name}: expected a bool, got {value!r}")
     return value

@@ -26,8 +26,8 @@ def tensor_ref(name: str, tensor: torch.Tensor) -> _core.TensorRef:
         tensor: Dense, on the CPU or a CUDA device, its values in memory as they are read.
 
     Raises:
-        TypeError: ``tensor`` is no dense tensor, wraps others without memory of its own, or has a
-            dtype that no kernel takes.
+        TypeError: ``tensor`` is not a dense tensor, wraps others without memory of its own, or has
+            a dtype that no kernel takes.
         ValueError: It is on another device, or its memory does not hold its elements.
     """
     if not isinstance(tensor, torch.Tensor):

@@ -13,7 +13,7 @@ from chunk_cases import ChunkCase, Tensors
 
 @dataclass
 class Entries:
-    """One kind of a chunk's entries that are no padding, in staged order."""
+    """One kind of a chunk's non-padding entries, in staged order."""
 
     slot: torch.Tensor
     token: torch.Tensor

@@ -46,7 +46,7 @@ def gemm(chain):
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"magic": 1}, r"bad magic: this is no plan \(byte 0\)"),
+        ({"magic": 1}, r"bad magic: this is not a plan \(byte 0\)"),
         ({"version": 2, "oldest_reader": 2}, r"unknown version 2, this build reads version 1 \(by"),
         ({"version": 2}, r"version 2/1, this build reads 1/1 \(byte 12\)"),
         ({"header_bytes": 312}, r"header of 312 bytes, expected 320 \(byte 16\)"),
@@ -69,7 +69,7 @@ def gemm(chain):
         ({"reserved": b"\0\0\1" + bytes(6)}, r"reserved bytes not zero \(byte 311\)"),
         ({"kernel": b"gx_gemm\0x"}, r"kernel name is not zero-padded \(byte 96\)"),
         ({"kernel": bytes(64)}, r"kernel name is empty \(byte 88\)"),
-        ({"kernel": b"gx gemm"}, r"no printable ASCII \(byte 90\)"),
+        ({"kernel": b"gx gemm"}, r"not printable ASCII \(byte 90\)"),
     ],
 )
 def test_headers_that_are_refused(gemm, members, reason):
@@ -156,7 +156,7 @@ def test_a_cuda_plan_takes_no_cpu_tensors(chain, gemm):
 @pytest.mark.parametrize(
     ("record", "members", "reason"),
     [
-        (0, {"magic": 0}, "bad magic: this is no chain"),
+        (0, {"magic": 0}, "bad magic: this is not a chain"),
         (0, {"version": 3, "oldest_reader": 3}, "unknown version 3"),
         (0, {"header_bytes": 0}, "header of 0 bytes"),
         (0, {"steps": 0}, "0 steps, expected"),

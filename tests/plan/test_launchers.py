@@ -49,7 +49,7 @@ def test_recording_runs_nothing():
         ("launches_nothing", PlanError, "launched nothing: there is no plan"),
         ("throws_before_launch", ValueError, "out: expected another tensor, got float64"),
         ("names_unknown_field", RuntimeError, "internal error.*no field no_such_field"),
-        ("asks_odd_alignment", RuntimeError, "internal error.*24 is no power of two"),
+        ("asks_odd_alignment", RuntimeError, "internal error.*24 is not a power of two"),
         ("starts_past_operand", RuntimeError, "internal error.*offset past the tensor"),
     ],
 )

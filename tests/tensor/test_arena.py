@@ -153,5 +153,5 @@ def test_a_layout_without_operands_is_our_mistake():
 
 @pytest.mark.parametrize("given", [(), (CPU,), [CPU, CPU], CPU, None])
 def test_an_arena_is_a_memory_and_a_layout(given):
-    with pytest.raises(RuntimeError, match="an arena that is no memory and layout"):
+    with pytest.raises(RuntimeError, match="an arena that is not a memory and a layout"):
         READER.read_all({}, [given])

@@ -54,7 +54,7 @@ RelocRecord reloc_record(const Launch& launch, const Operand& operand) {
   record.dtype = static_cast<uint8_t>(operand.tensor.dtype);
   record.access = static_cast<uint8_t>(operand.access);
   SDM_INTERNAL_CHECK(std::has_single_bit(operand.align), "operand ", operand.name, ": alignment ",
-                     operand.align, " is no power of two");
+                     operand.align, " is not a power of two");
   record.align_log2 = static_cast<uint8_t>(std::countr_zero(operand.align));
   set_name(record.operand, operand.name);
   record.offset = operand.offset;

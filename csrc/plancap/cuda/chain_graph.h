@@ -20,8 +20,8 @@ struct LibraryCapture {
   CUevent done = nullptr;
 };
 
-// Threads may use one at once: a replay is of one binding or of the other, and a rebind waits for
-// the replays that are being launched, not for those that run.
+// Threads may use one at once: a replay uses one binding or the other, and a rebind waits for the
+// replays that are being launched, not for those that run.
 class ChainGraph {
  public:
   // Throws kCuda naming the step and plan of a node that the driver refuses.

@@ -14,7 +14,8 @@ bool is_special(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-// Does what uses a window. Whether that worked; where it did not, a run does without windows.
+// Calls what uses a window, and returns whether it worked; where it did not, a run does without
+// windows.
 template <typename Use>
 bool worked(const Use& use) {
   try {
@@ -102,8 +103,8 @@ struct Progress {
   bool works = true;
 };
 
-// Issues launches one by one until the device is found to wait for them, the window fails, or all
-// are out. Looks when half as many are out as a window has, and then at twice as many each time: a
+// Issues single launches until the device is found waiting for them, the window fails, or all are
+// out. Looks when half as many are out as a window has, and then at twice as many each time: a
 // mark keeps the launch behind it from starting early.
 Progress issue_until_starved(const Chain& chain, Issuer& issuer, LaunchWindow& window) {
   Progress at;

@@ -27,7 +27,7 @@ void check_name(const char (&name)[N], size_t byte, const char* what, bool may_b
   size_t length = 0;
   for (; name[length]; ++length) {
     const bool printable = name[length] > 32 && name[length] < 127;
-    SDM_PLAN_CHECK(printable, byte + length, what, " holds a byte that is no printable ASCII");
+    SDM_PLAN_CHECK(printable, byte + length, what, " holds a byte that is not printable ASCII");
   }
   for (size_t i = length; i < N; ++i) {
     SDM_PLAN_CHECK(name[i] == 0, byte + i, what, " is not zero-padded");
@@ -47,7 +47,7 @@ void check_geometry(const PlanHeader& header) {
                    offsetof(PlanHeader, cluster) + 4 * i, "cluster[", i, "] is ", header.cluster[i],
                    ", expected 1..16");
     SDM_PLAN_CHECK(header.grid[i] % header.cluster[i] == 0, offsetof(PlanHeader, grid) + 4 * i,
-                   "grid[", i, "] = ", header.grid[i], " is no multiple of cluster[", i,
+                   "grid[", i, "] = ", header.grid[i], " is not a multiple of cluster[", i,
                    "] = ", header.cluster[i]);
   }
   const uint64_t threads = uint64_t{header.block[0]} * header.block[1] * header.block[2];
@@ -109,7 +109,7 @@ const KernelInfo* check_kernel(const PlanHeader& header) {
                  "' has no host twin");
   const bool library = (header.flags & kFlagLibrary) != 0;
   SDM_PLAN_CHECK(host || library == (kernel->library != nullptr), offsetof(PlanHeader, flags), "'",
-                 kernel->name, library ? "' is no library call" : "' is a library call");
+                 kernel->name, library ? "' is not a library call" : "' is a library call");
   SDM_PLAN_CHECK(!library || (header.flags & kFlagProgrammatic) == 0, offsetof(PlanHeader, flags),
                  "a library call is never launched programmatically");
   return kernel;
@@ -157,7 +157,7 @@ void check_reloc(const RelocRecord& reloc, std::span<const FieldRecord> fields, 
   SDM_PLAN_CHECK(reloc.field < fields.size(), byte, "relocation ", index, ": field ", reloc.field,
                  " does not exist");
   SDM_PLAN_CHECK(fields[reloc.field].type == uint8_t(FieldType::kPointer), byte, "relocation ",
-                 index, ": field '", fixed_name(fields[reloc.field].name), "' is no pointer");
+                 index, ": field '", fixed_name(fields[reloc.field].name), "' is not a pointer");
   check_name(reloc.operand, byte + offsetof(RelocRecord, operand), "operand name", false);
   SDM_PLAN_CHECK(dtype_bytes(static_cast<Dtype>(reloc.dtype)) != 0, byte, "relocation ", index,
                  ": unknown dtype ", int{reloc.dtype});

@@ -25,7 +25,7 @@ Header read_header(const char* what, uint64_t magic, std::span<const std::byte> 
                    " bytes, a header takes ", sizeof(Header));
   Header header;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  SDM_FORMAT_CHECK(what, header.magic == magic, 0, "bad magic: this is no ", what);
+  SDM_FORMAT_CHECK(what, header.magic == magic, 0, "bad magic: this is not a ", what);
   SDM_FORMAT_CHECK(what, header.version >= 1 && header.oldest_reader <= kFormatVersion,
                    offsetof(Header, version), "unknown version ", header.version,
                    ", this build reads version ", kFormatVersion);

@@ -44,7 +44,7 @@ def graph(
         ImportError: cuda-python is not installed.
         ValueError: The graph was not kept, or not captured.
         CudaError: A driver call failed.
-        FileError: ``chain`` is a file that is no chain.
+        FileError: ``chain`` is a file, but not of a chain.
     """
     if isinstance(captured, GraphedChain):
         handle, chain = captured.handle, captured.chain if chain is None else chain
@@ -125,7 +125,7 @@ def _device_times(function: Callable[[], Any]) -> list[KernelTime]:
 
 
 def kernels_of(events: list[Any]) -> list[KernelTime]:
-    """The kernels among a profiler's events; copies and fills are no kernels."""
+    """The kernels among a profiler's events; copies and fills are not kernels."""
     return [
         KernelTime(
             event.name,

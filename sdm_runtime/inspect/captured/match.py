@@ -68,7 +68,7 @@ def match(
 ) -> Match:
     """Find the chain's launches among the graph's kernel nodes, in the order of their dependencies.
 
-    Library steps are left out: which kernels a library launches is its own affair. Addresses are
+    Library steps are left out: nothing says which kernels a library launches. Addresses are
     not compared with the file, which has none: an operand must be at one address in all of a run.
     Between runs, a stretch of launches of one kernel alone belongs to another chain that shares it.
     Full edges are right for ``held_back``: plans, by index, that ask for an early start and do not
@@ -142,7 +142,7 @@ class _Matcher:
             self._accept(node, self._next)
         else:
             name = self._graph.nodes[node].name
-            self._differences.append(f"node {node} ({name}) is no launch expected at {launch}")
+            self._differences.append(f"node {node} ({name}) is not a launch expected at {launch}")
 
     def _accept(self, node: int, position: int) -> None:
         self._current.append(Matched(node, self._launches[position]))

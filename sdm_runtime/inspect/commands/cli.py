@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# No Path, to which ./- and - are the same.
+# Not a Path, to which ./- and - are the same.
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A plan or chain file; - is standard input.")
 ]

@@ -19,7 +19,7 @@ UNUSABLE = 2  # a file, an argument or the output
 class OutputError(Exception):
     """Standard output cannot be written; the message is the system's reason.
 
-    No OSError: typer and rich take a broken pipe for a failure of the command, each in its own way.
+    Not an OSError: typer and rich treat a broken pipe as a failure of the command.
     """
 
 
@@ -63,7 +63,7 @@ def _open_output() -> io.TextIOWrapper:
     return io.TextIOWrapper(
         io.BufferedWriter(raw),  # type: ignore[type-var]
         encoding="utf-8" if stdout is None else stdout.encoding,
-        errors="backslashreplace",  # names that are no text stay readable
+        errors="backslashreplace",  # names that are not text stay readable
         line_buffering=raw.isatty(),
     )
 

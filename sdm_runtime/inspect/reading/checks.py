@@ -33,7 +33,7 @@ def check_name(name: bytes, what: str, byte: int, *, may_be_empty: bool = False)
     expect(name[-1] == 0, f"{what} is not terminated", byte)
     expect(may_be_empty or bool(bare), f"{what} is empty", byte)
     for i, char in enumerate(bare):
-        expect(32 < char < 127, f"{what} holds a byte that is no printable ASCII", byte + i)
+        expect(32 < char < 127, f"{what} holds a byte that is not printable ASCII", byte + i)
     padding = name[len(bare) :].strip(b"\0")
     expect(not padding, f"{what} is not zero-padded", byte + len(bare))
 

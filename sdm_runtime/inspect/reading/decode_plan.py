@@ -30,7 +30,7 @@ def decode_plan(data: bytes, at: int = 0) -> PlanModel:
         len(data) >= size, f"truncated: {len(data)} bytes, a header takes {size}", at + len(data)
     )
     header = PlanHeader.unpack(data)
-    expect(header.magic == PLAN_MAGIC, "bad magic: this is no plan", at)
+    expect(header.magic == PLAN_MAGIC, "bad magic: this is not a plan", at)
     check_seal(PlanHeader, data, at)
     _check_header(header, at)
     params_at = _check_size(header, len(data), at)

@@ -116,7 +116,9 @@ def decode_operand(record: RelocRecord, fields: list[Field], byte: int) -> Opera
     expect(record.field < len(fields), f"relocation of field {record.field}: no such field", byte)
     field = fields[record.field]
     expect(
-        field.type is FieldType.POINTER, f"relocation of '{field.name}', which is no pointer", byte
+        field.type is FieldType.POINTER,
+        f"relocation of '{field.name}', which is not a pointer",
+        byte,
     )
     check_name(record.operand, "operand name", byte + RelocRecord.SPANS["operand"][0])
     expect(record.reserved == 0, f"relocation of '{field.name}': reserved byte not zero", byte)

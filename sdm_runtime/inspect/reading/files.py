@@ -24,7 +24,7 @@ def load(path: Source) -> ChainModel:
     """Read a plan or chain file: a regular file or a pipe, by path or open descriptor.
 
     Raises:
-        FileError: The file is no plan or chain; the message says which byte, and why.
+        FileError: The file is not a plan or chain; the message says which byte, and why.
         OSError: The file cannot be read, as ``read_plan_file`` says.
     """
     return decode(read_plan_file(path))

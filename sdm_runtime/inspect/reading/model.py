@@ -27,7 +27,7 @@ STEP_FIELD = "step"  # the field that says which step's share of an operand is t
 
 
 class FileError(PlanError):
-    """A file that is no plan or chain; ``byte`` is where that shows, from the file's start."""
+    """A file that is not a plan or chain; ``byte`` is where that shows, from the file's start."""
 
     def __init__(self, reason: str, byte: int):
         """``reason`` without the byte, which the message adds."""

@@ -48,7 +48,7 @@ class Trace:
         """Write JSON that :func:`load_trace` reads; the file is replaced whole or not at all.
 
         Raises:
-            ValueError: A time is no finite number.
+            ValueError: A time is not a finite number.
             OSError: The file cannot be written.
         """
         data = {

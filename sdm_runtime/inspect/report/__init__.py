@@ -28,8 +28,8 @@ def write_report(
         The page's size, bytes.
 
     Raises:
-        FileError: ``chain_path`` is no plan or chain.
-        ValueError: ``trace`` is no trace, or ``out_path`` is one of the files that are read.
+        FileError: ``chain_path`` is not a plan or chain.
+        ValueError: ``trace`` is not a trace, or ``out_path`` is one of the files that are read.
         OSError: A file cannot be read or written.
     """
     from sdm_runtime.inspect.reading.files import load
@@ -49,6 +49,6 @@ def write_report(
 
 
 def _title(source: Source) -> str:
-    """A file's own name as text; its bytes may be no UTF-8."""
+    """A file's own name as text; its bytes may not be UTF-8."""
     name = os.path.basename(source_name(source))
     return os.fsencode(name).decode("utf-8", errors="backslashreplace")

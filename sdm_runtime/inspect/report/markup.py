@@ -22,7 +22,7 @@ def element(name: str, *children: object, **attributes: object) -> Markup:
 
 
 def join(*children: object) -> Markup:
-    """Children one after the other; what is no Markup is escaped."""
+    """Children one after the other; anything but Markup is escaped."""
     return Markup(
         "".join(child if isinstance(child, Markup) else escape(str(child)) for child in children)
     )

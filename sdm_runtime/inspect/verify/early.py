@@ -1,7 +1,7 @@
 """May a launch start early? Not where the launch ahead of it writes what it loads before it waits.
 
-The executor then launches it in the ordinary way (csrc/plancap/run/early_starts.h makes the same
-check of addresses), so this costs time and no result.
+The executor then makes it an ordinary launch (csrc/plancap/run/early_starts.h makes the same check
+of addresses), so this costs time, but changes no result.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The forward writes the caller's bank in place and the backward restores it. Autograd's version
 counter follows the contents: the forward raises it, so that a tensor saved before the call cannot
-be used while the bank is advanced; a backward that restores every bit sets it back.
+be used while the bank is advanced; a backward that restores every bit resets it.
 """
 
 from __future__ import annotations

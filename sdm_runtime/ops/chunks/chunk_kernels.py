@@ -118,7 +118,7 @@ class PairMatrices(NamedTuple):
 def pair_matrices(chunks: ChunkEvents, geometry: Geometry, *, with_a: bool) -> PairMatrices:
     """What tokens share through the slots that they write and read; A itself where it is needed.
 
-    The decays of a pair do not factor safely (exp(-L) overflows), so this is no matrix product:
+    The decays of a pair do not factor safely (exp(-L) overflows), so this is not a matrix product:
     each row walks back from its entries through their slots' events.
     """
     count, device = chunks.events.shape[0], chunks.events.device

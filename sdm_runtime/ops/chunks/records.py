@@ -32,7 +32,7 @@ class ChainRecords(NamedTuple):
 
 @lru_cache(maxsize=64)
 def records_layout(geometry: Geometry) -> ArenaLayout:
-    """The records of a whole call, by their names above; those in pieces of 16 bytes lead."""
+    """The records of a whole call, by their names above; those read 16 bytes at a time lead."""
     count, n, m = geometry.chunks, geometry.chunk_writes, geometry.chunk_reads
     rows, f32, i32 = count * geometry.chunk, torch.float32, torch.int32
     parts = [

@@ -17,7 +17,7 @@ GEMM_CHOICE = GemmChoice("gx_gemm", "the forward has no other")
 
 
 class StepOperands(NamedTuple):
-    """Of a segment's G chunks, n = C*W writes each; names as in sdm_runtime.kernels."""
+    """Operands of a segment of G chunks, n = C*W writes each; names as in sdm_runtime.kernels."""
 
     bank: Tensor  # [rows, hd]
     v: Tensor  # [G, C, hd] of the bank's dtype
@@ -31,7 +31,7 @@ class StepOperands(NamedTuple):
     bpre: Tensor | None  # int32 [G, ceil(n/32) + 1]
 
     def tensors(self, kernels: tuple[str, ...]) -> dict[str, Tensor]:
-        """Those of these kernels, by the names of their tables."""
+        """The operands of these kernels, by their names in the tables."""
         tensors: dict[str, Tensor | None] = {"bank": self.bank}
         if "fx_read" in kernels:
             tensors |= {"v": self.v, "row_weights": self.row_weights}

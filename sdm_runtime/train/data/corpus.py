@@ -113,7 +113,7 @@ def load_corpus(paths: Sequence[Path], validation_fraction: float = 0.1) -> Corp
     instead: its tail is the validation document.
 
     Raises:
-        DataError: a file is missing, empty, unreadable or no regular file; or there is no file.
+        DataError: a file is missing, empty, unreadable or not a regular file; or there is no file.
         ValueError: ``validation_fraction`` is not in (0, 1).
     """
     if not 0.0 < validation_fraction < 1.0:

@@ -17,8 +17,8 @@ _SAME_SIGNAL_S = 1.0
 class Stopped(BaseException):
     """The session ended before the run did; the message says where, and how to go on.
 
-    As KeyboardInterrupt is, no Exception: a signal may raise it anywhere, also where somebody
-    catches every Exception to say something else of it.
+    Like KeyboardInterrupt not an Exception: a signal may raise it anywhere, also inside code that
+    catches every Exception.
     """
 
 

@@ -42,7 +42,7 @@ class RecallTask:
         return {"drawn": self.drawn}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go to where ``state`` was taken; ContentError where it is no such state."""
+        """Go to where ``state`` was taken; ContentError where it is not such a state."""
         expect_names("task", state, ("drawn",))
         expect_count("task.drawn", state["drawn"], most=_EVAL_STREAM - 1)
         self.drawn = state["drawn"]

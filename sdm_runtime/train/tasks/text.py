@@ -46,7 +46,7 @@ class TextTask:
         return self.sampler.state._asdict()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go to where ``state`` was taken; ContentError where it is no such state."""
+        """Go to where ``state`` was taken; ContentError where it is not such a state."""
         expect_names("task", state, SamplerState._fields)
         expect_count("task.epoch", state["epoch"])
         expect_count("task.drawn", state["drawn"], most=len(self.sampler.spans) - 1)

@@ -43,7 +43,7 @@ def read_launch() -> Launch:
 
 
 def is_one_of_several() -> bool:
-    """Return whether other processes are in the run; not so where the environment is no launch."""
+    """Return whether other processes are in the run; False where the environment names none."""
     try:
         return read_launch().size > 1
     except ConfigError:

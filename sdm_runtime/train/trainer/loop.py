@@ -40,7 +40,7 @@ class Task(Protocol):
         """Go to where ``state`` was taken.
 
         Raises:
-            ContentError: it is no state of this task, which stays where it is.
+            ContentError: it is not a state of this task, which stays where it is.
         """
 
     def evaluate(self, model: nn.Module, device: torch.device) -> float:

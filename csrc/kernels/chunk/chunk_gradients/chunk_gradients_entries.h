@@ -35,7 +35,7 @@ class TensorEntries {
     }
   }
 
-  // Of a token that is no padding and has one gate for all its writes, after every put_gate.
+  // For a non-padding token with one gate for all its writes, after every put_gate.
   SDM_HD void put_sum(int32_t token) const {
     const double* gates = params_.gates + (staged_row_ + token) * params_.num_writes;
     store_value(params_.dg, params_.dg_type, row_ + token, sum_gates(gates, params_.num_writes));

@@ -34,7 +34,7 @@ class ChunkGradients {
 
   SDM_HD const ChunkEvent* events() const { return events_; }
 
-  // Pass 1, for every event of no padding that is alone.
+  // Pass 1, for every non-padding event that is alone.
   SDM_HD void alone(const ChunkEvent& here) const {
     const double own_decay = ::exp(here.log);
     if (event_read(here.word)) {

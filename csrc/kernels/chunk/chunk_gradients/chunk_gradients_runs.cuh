@@ -19,7 +19,7 @@ class WarpRuns {
         list_(reinterpret_cast<uint16_t*>(lists) +
               static_cast<int32_t>(threadIdx.x) / kWarpLanes * span_) {}
 
-  // Lists the runs, and calls alone(event) for what is alone and no padding. By all lanes.
+  // Lists the runs, and calls alone(event) for non-padding events that are alone. By all lanes.
   template <typename Alone>
   __device__ __forceinline__ void find(const Alone& alone) {
     constexpr int32_t kBatch = 2;  // loads of a lane under way at once

@@ -67,7 +67,7 @@ class ChunkInputs {
     return load_value(params_.beta, params_.beta_type, first_row_ + token);
   }
 
-  // The log decay of a write that is no padding. exp(-1000) is zero even in float64: the clamp
+  // The log decay of a non-padding write. exp(-1000) is zero even in float64: the clamp
   // keeps -inf minus -inf out of the differences. A NaN stays.
   SDM_HD double log_decay(const Entry& write) const {
     const int32_t in_chunk =

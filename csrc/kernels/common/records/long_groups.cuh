@@ -58,8 +58,8 @@ class LongGroups {
   // The block meets; then all know what all have posted.
   __device__ __forceinline__ void meet() const { __syncthreads(); }
 
-  // A bit for every warp whose long group the block adds. Places run out only where a block has
-  // very many: then the last ones' owners add alone.
+  // A bit for every warp whose long group the block adds. The room runs out only where a
+  // block has very many: then the owners of the last ones add alone.
   __device__ __forceinline__ uint32_t warps() const {
     const int32_t first = team_.lane < kWarps ? all_.first[team_.lane] : -1;
     uint32_t mask = __ballot_sync(kFullWarp, first >= 0);

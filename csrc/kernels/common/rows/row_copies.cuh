@@ -31,8 +31,8 @@ class RowCopies {
         first_(team.lane / kCopiers),
         rows_(first_columns(rows, team), {type}, 0, hd, columns(team)) {}
 
-  // Starts the copies of a batch of rows into the ring, from its row `first` on. A row
-  // of -1 becomes zeros.
+  // Starts the copies of a batch of rows into the ring, from its row `first` on. A row of -1
+  // becomes zeros.
   __device__ __forceinline__ void start(int32_t first, const int32_t* batch) const {
 #pragma unroll
     for (int32_t u = 0; u < kBatch; u += kRowsAtOnce) {
