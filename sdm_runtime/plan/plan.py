@@ -16,7 +16,7 @@ from sdm_runtime.files.writing import write_file
 from sdm_runtime.format.plan_files import read_plan_file, starts_with
 from sdm_runtime.format.plan_format import CHAIN_MAGIC, Access, FieldType, PatchKind
 from sdm_runtime.format.records import word
-from sdm_runtime.plan.unread import without_unread
+from sdm_runtime.plan.unread import check_unread, without_unread
 from sdm_runtime.tensor.refs import tensor_ref
 
 
@@ -159,7 +159,9 @@ class Plan:
             (name, tensor_ref(f"[{self.kernel}] bind {name}", tensor))
             for name, tensor in kept.items()
         ]
-        return Plan(self._core, self._core.bind(refs), kept)
+        bound = self._core.bind(refs)
+        check_unread(self.kernel, operands)
+        return Plan(self._core, bound, kept)
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:

@@ -8,7 +8,7 @@ import torch
 
 from sdm_runtime import _core
 from sdm_runtime.plan.chain import StepChain
-from sdm_runtime.plan.unread import without_unread
+from sdm_runtime.plan.unread import check_unread, without_unread
 from sdm_runtime.tensor.arena import Arena
 from sdm_runtime.tensor.refs import operand_refs
 
@@ -31,9 +31,14 @@ class ChainTemplate:
             TypeError, ValueError: An operand that no kernel takes.
             PlanError: As :meth:`StepChain.bind`; nothing is bound.
         """
-        for plan in self._core.bound_plans():
-            operands = without_unread(plan.plan().header()["kernel"], operands)
-        return self.bind_read(operands, operand_refs(operands, "[chain] bind "))
+        kernels = [plan.plan().header()["kernel"] for plan in self._core.bound_plans()]
+        kept = dict(operands)  # the chain's own
+        for kernel in kernels:
+            kept = without_unread(kernel, kept)
+        chain = self.bind_read(kept, operand_refs(kept, "[chain] bind "))
+        for kernel in kernels:
+            check_unread(kernel, operands)
+        return chain
 
     def bind_read(
         self, operands: dict[str, torch.Tensor], refs: _core.Operands, arenas: Sequence[Arena] = ()

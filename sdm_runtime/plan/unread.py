@@ -28,15 +28,18 @@ def unread_names(kernel: str) -> frozenset[str]:
 def check_words(kernel: str, words: Any, rec: Any) -> None:
     """Check the words that a launcher was given beside its records; None passes.
 
+    Records that are not int32 ``[N, entries, 4]`` are for the launcher to refuse.
+
     Raises:
-        TypeError, ValueError: They are not int32 ``[N, entries]`` beside such records.
+        TypeError, ValueError: The words are not int32 ``[N, entries]`` on the records' device.
     """
     if absent(words):
         return
-    name = _WORDS[kernel][0]
+    name, beside = _WORDS[kernel]
     ref = tensor_ref(f"[{kernel}] {name}", words)
-    if not isinstance(rec, torch.Tensor) or rec.dim() != 3:
-        return  # the launcher refuses the records
+    tensor_ref(f"[{kernel}] {beside}", rec)
+    if not _is_record_list(rec):
+        return
     expected = list(rec.shape[:2])
     if words.dtype != torch.int32 or list(words.shape) != expected:
         error = ValueError if words.dtype == torch.int32 else TypeError
@@ -50,17 +53,22 @@ def check_words(kernel: str, words: Any, rec: Any) -> None:
 
 
 def without_unread(kernel: str, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The operands without what no launch of ``kernel`` reads.
+    """The operands without what no launch of ``kernel`` reads."""
+    unread = unread_names(kernel)
+    return {name: tensor for name, tensor in operands.items() if name not in unread}
+
+
+def check_unread(kernel: str, operands: Mapping[str, torch.Tensor]) -> None:
+    """Check what no launch of ``kernel`` reads, once the other operands are known to fit.
 
     Raises:
-        PlanError: Of that, something does not fit the operand it belongs to.
+        TypeError, ValueError: It is not a tensor that a kernel takes.
+        PlanError: It does not fit the operand that it belongs to.
     """
-    kept = dict(operands)
     name, beside = _WORDS.get(kernel, ("", ""))
-    words = kept.pop(name, None)
-    rec = kept.get(beside)
-    if words is None or not isinstance(rec, torch.Tensor):
-        return kept
+    if name not in operands:
+        return
+    words, rec = operands[name], operands[beside]
     where = f"[{kernel}] bind {name}"
     ref = tensor_ref(where, words)
     if words.device != rec.device:
@@ -68,4 +76,8 @@ def without_unread(kernel: str, operands: Mapping[str, torch.Tensor]) -> dict[st
     expected = rec.nbytes // _WORDS_OF_A_RECORD
     if words.dtype != torch.int32 or not words.is_contiguous() or words.nbytes != expected:
         raise PlanError(f"{where}: expected contiguous int32 of {expected} bytes, got {ref}")
-    return kept
+
+
+def _is_record_list(rec: torch.Tensor) -> bool:
+    shaped = rec.dim() == 3 and rec.shape[2] == _WORDS_OF_A_RECORD
+    return shaped and rec.dtype == torch.int32 and rec.is_contiguous()

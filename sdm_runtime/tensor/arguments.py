@@ -50,9 +50,16 @@ def wholes(kernel: str, **values: SupportsIndex) -> tuple[int, ...]:
 
 
 def word(kernel: str, name: str, value: str) -> str:
-    """``value``, if it is a str: the launcher checks which one. Raises TypeError otherwise."""
+    """``value``, if it is a str: the launcher checks which one.
+
+    Raises:
+        TypeError: It is not a str.
+        ValueError: It has lone surrogates, which the core cannot read.
+    """
     if not isinstance(value, str):
         raise TypeError(f"[{kernel}] {name}: expected a str, got {value!r}")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"[{kernel}] {name}: expected a text, got {value!r}")
     return value
 
 

@@ -189,6 +189,27 @@ def test_their_form_is_checked(pa2, change, reason):
         chain.bind(**{**operands, "kpay": change(operands["kpay"])})
 
 
+@pytest.mark.parametrize(
+    ("rec", "error", "reason"),
+    [
+        (torch.Tensor.to_sparse, TypeError, r"bind rec: expected a dense tensor, got sparse_coo"),
+        (lambda r: r[:, :-1].contiguous(), PlanError, r"bind rec: expected 1152 bytes"),
+        (torch.Tensor.float, PlanError, r"bind rec: expected int32, got float32"),
+        (lambda r: r.to("meta"), ValueError, r"bind rec: expected a tensor on cpu"),
+    ],
+)
+def test_wrong_records_are_not_blamed_on_the_words(pa2, rec, error, reason):
+    _, plan, operands = pa2
+    with pytest.raises(error, match=reason):
+        plan.bind(**{**operands, "rec": rec(operands["rec"])})
+
+
+def test_words_that_are_none_are_refused(pa2):
+    _, plan, operands = pa2
+    with pytest.raises(TypeError, match=r"bind kpay: expected a torch.Tensor, got NoneType"):
+        plan.bind(**{**operands, "kpay": None})
+
+
 def test_plans_of_other_kernels_refuse_them():
     operands = chain_operands()
     gds = chain_plans(operands)[3]

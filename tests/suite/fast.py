@@ -14,6 +14,7 @@ TESTS = Path(__file__).resolve().parents[1]
 FAST = (
     ".",
     "files",
+    "format",
     "graphs",
     "inspect",
     "kernels",

@@ -104,6 +104,7 @@ BAD = {
         ("snap_format", "bf16", None, ""),
         ("snap_format", "fp4", ValueError, "one of f32, bf16, fp8, int4, got 'fp4'"),
         ("snap_format", 4, TypeError, "expected a str, got 4"),
+        ("snap_format", "\udc80", ValueError, "snap_format: expected a text, got '\\udc80'"),
         ("snap_format", "f32", ValueError, "no wider than the bank's, which is bf16, got f32"),
         ("snap_format", "fp8", TypeError, "snap: expected float8_e4m3fn [..., 130] (the format is"),
         ("snap_format", "int4", TypeError, "int4 pairs uint8 [..., 130/2] (the format is int4)"),
@@ -208,6 +209,13 @@ def test_steps_of_a_plan(name, steps):
     tensors, sizes = case(name, SHAPE)
     with pytest.raises(ValueError, match=r"steps: expected 1\.\.2"):
         getattr(kernels, f"plan_{name}")(**tensors, steps=steps, **sizes)
+
+
+def test_records_are_read_before_the_words_beside_them():
+    tensors, sizes = case("gx_pa2", SHAPE)
+    tensors["rec"] = tensors["rec"].to_sparse()
+    with pytest.raises(TypeError, match=r"\[gx_pa2\] rec: expected a dense tensor"):
+        kernels.gx_pa2(**tensors, ti=0, **sizes)
 
 
 def test_per_entry_layout_needs_its_rows():
