@@ -28,6 +28,13 @@ MODULES = {"sdm-train": "sdm_runtime.train", "sdm-plan": "sdm_runtime.inspect"}
 KINDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
+def take_signals() -> None:
+    """Children ignore what their parent does: SIGINT in the background, SIGHUP under nohup."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for kind in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(kind, signal.SIG_DFL)
+
+
 def end_by(kind: int, folder: Path, module: str, **variables: str) -> tuple[int, str, str]:
     """Return status, output and errors of a command that gets a signal while it loads typer."""
     (folder / "typer.py").write_text(SLOW)
@@ -38,8 +45,7 @@ def end_by(kind: int, folder: Path, module: str, **variables: str) -> tuple[int,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Where this runs in the background, children would ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=take_signals,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "loading\n"
