@@ -14,20 +14,18 @@ using NamedTensors = std::vector<plancap::NamedTensor>;
 using NamedNumbers = std::vector<NamedNumber>;
 using NamedWords = std::vector<NamedWord>;
 
-const StepKernel& step_kernel(const std::string& name) {
+// The launcher of this kernel.
+auto launcher_of(const std::string& name) {
   const StepKernel* kernel = find_step_kernel(name);
   SDM_INTERNAL_CHECK(kernel, "no step kernel ", name);
-  return *kernel;
+  return [kernel](plancap::Sink& sink, const StepArgs& args) { launch_step(*kernel, sink, args); };
 }
 
 void run_step(const std::string& name, const NamedTensors& operands, const NamedNumbers& numbers,
               const NamedWords& words, int64_t ti, uintptr_t stream) {
   StepArgs args{operands, numbers, words};
   args.ti = ti;
-  const auto launch = [&](plancap::Sink& sink, const StepArgs& given) {
-    launch_step(step_kernel(name), sink, given);
-  };
-  launch_now(launch, args, operands.at(0).second.device, stream);
+  launch_now(launcher_of(name), args, operands.at(0).second.device, stream);
 }
 
 std::shared_ptr<plancap::BoundPlan> record_step(const std::string& name,
@@ -37,11 +35,8 @@ std::shared_ptr<plancap::BoundPlan> record_step(const std::string& name,
   StepArgs args{operands, numbers, words};
   args.steps = steps;
   args.pdl = pdl;
-  const auto launch = [&](plancap::Sink& sink, const StepArgs& given) {
-    launch_step(step_kernel(name), sink, given);
-  };
   return std::const_pointer_cast<plancap::BoundPlan>(
-      record(name.c_str(), launch, args, operands.at(0).second.device));
+      record(name.c_str(), launcher_of(name), args, operands.at(0).second.device));
 }
 
 // By kernel: (operand, access, optional) each, and (number, optional) for each that callers give;

@@ -11,8 +11,7 @@ import torch
 from sdm_runtime import _core
 from sdm_runtime.format.plan_format import Access
 from sdm_runtime.plan.plan import Plan
-from sdm_runtime.tensor.arguments import absent, flag, whole, word
-from sdm_runtime.tensor.refs import tensor_ref
+from sdm_runtime.tensor.arguments import absent, flag, refs, whole, word
 from sdm_runtime.tensor.written import launch_stream, raise_versions
 
 
@@ -43,9 +42,9 @@ def run_step(kernel: str, arguments: Mapping[str, Any]) -> None:
     """Run one step now; ``arguments`` are the kernel's operands and numbers, and ``ti``."""
     numbers, ti = _numbers(kernel, arguments), whole(kernel, "ti", arguments["ti"])
     operands = _operands(kernel, arguments)
-    refs = _refs(kernel, operands)
+    read = _refs(kernel, operands)
     stream = launch_stream(kernel, next(iter(operands.values())).device)
-    _core.run_step(kernel, refs, numbers, _words(kernel, arguments), ti, stream)
+    _core.run_step(kernel, read, numbers, _words(kernel, arguments), ti, stream)
     written = step_tables()[kernel].written
     raise_versions([tensor for name, tensor in operands.items() if name in written])
 
@@ -57,10 +56,10 @@ def plan_step(kernel: str, arguments: Mapping[str, Any]) -> Plan:
     """
     numbers, steps = _numbers(kernel, arguments), whole(kernel, "steps", arguments["steps"])
     operands = _operands(kernel, arguments)
-    refs = _refs(kernel, operands)
+    read = _refs(kernel, operands)
     pdl = flag(kernel, "pdl", arguments["pdl"])
     words = _words(kernel, arguments)
-    return Plan._recorded(_core.record_step(kernel, refs, numbers, words, steps, pdl), operands)
+    return Plan._recorded(_core.record_step(kernel, read, numbers, words, steps, pdl), operands)
 
 
 def _numbers(kernel: str, arguments: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -88,4 +87,4 @@ def _operands(kernel: str, arguments: Mapping[str, Any]) -> dict[str, torch.Tens
 
 
 def _refs(kernel: str, operands: Mapping[str, torch.Tensor]) -> list[tuple[str, _core.TensorRef]]:
-    return [(name, tensor_ref(f"[{kernel}] {name}", tensor)) for name, tensor in operands.items()]
+    return list(zip(operands, refs(kernel, operands), strict=True))

@@ -10,7 +10,7 @@ from core_testing import core_testing
 
 import sdm_runtime
 from sdm_runtime import CudaError, StepChain, _core, kernels
-from sdm_runtime.kernels import planes, steps
+from sdm_runtime.kernels import planes
 from sdm_runtime.kernels.steps import step_tables
 from sdm_runtime.plan import chain, plan, unread
 from sdm_runtime.tensor import arguments, written
@@ -43,7 +43,7 @@ def on_device(built, monkeypatch):
             shape, strides = tensor.shape, tensor.stride()
             return _core.TensorRef(tensor.data_ptr(), code, core_device, shape, strides)
 
-        for module in (planes, steps, unread, arguments, plan):
+        for module in (planes, unread, arguments, plan):
             monkeypatch.setattr(module, "tensor_ref", ref)
         built.log()
         return built

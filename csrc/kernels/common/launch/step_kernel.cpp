@@ -42,16 +42,23 @@ void check_operand(const char* kernel, const StepRow& row, const TensorRef& tens
   }
 }
 
+// visit(row, tensor) for the operands that are there, in the table's order.
+template <typename Visit>
+void for_each_operand(const StepKernel& kernel, const StepArgs& args, const Visit& visit) {
+  for (const StepRow& row : kernel.rows) {
+    const TensorRef* tensor = row.operand ? args.find(row.operand) : nullptr;
+    if (tensor) visit(row, *tensor);
+  }
+}
+
 void check_operands(const StepKernel& kernel, const StepArgs& args, const StepSizes& sizes,
                     Device device) {
-  for (const StepRow& row : kernel.rows) {
-    const TensorRef* tensor = row.operand ? args.find(row.operand) : nullptr;
-    if (tensor) check_operand(kernel.name, row, *tensor, sizes);
-  }
-  for (const StepRow& row : kernel.rows) {
-    const TensorRef* tensor = row.operand ? args.find(row.operand) : nullptr;
-    if (tensor) expect_device(kernel.name, row.operand, *tensor, device);
-  }
+  for_each_operand(kernel, args, [&](const StepRow& row, const TensorRef& tensor) {
+    check_operand(kernel.name, row, tensor, sizes);
+  });
+  for_each_operand(kernel, args, [&](const StepRow& row, const TensorRef& tensor) {
+    expect_device(kernel.name, row.operand, tensor, device);
+  });
 }
 
 // The planes of one call are all of one size.
@@ -137,10 +144,9 @@ void launch_step(const StepKernel& kernel, plancap::Sink& sink, const StepArgs& 
 
   // Describe.
   plancap::Launch launch = step_launch(kernel.info(), block.data(), range);
-  for (const StepRow& row : kernel.rows) {
-    const TensorRef* tensor = row.operand ? args.find(row.operand) : nullptr;
-    if (tensor) launch.operands.push_back(describe(row, *tensor, sizes));
-  }
+  for_each_operand(kernel, args, [&](const StepRow& row, const TensorRef& tensor) {
+    launch.operands.push_back(describe(row, tensor, sizes));
+  });
   if (kernel.complete) kernel.complete({args, sizes, block.data(), launch.operands});
 
   // Choose.

@@ -47,7 +47,6 @@ struct StepSizes {
   int64_t entries(Entries which) const;  // of a token
   int64_t chunk_entries(Entries which) const { return chunk_size * entries(which); }
   int64_t steps() const { return chunks / num_parallel; }
-  int64_t step_tokens() const { return num_parallel * chunk_size; }
 };
 
 // The elements of an operand: those of one slice's plane for kPlanes, none for rows that any step

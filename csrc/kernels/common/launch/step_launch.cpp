@@ -143,14 +143,6 @@ Operand per_step(const char* name, const TensorRef& tensor, Access access, int64
   return operand;
 }
 
-Operand record_operand(const char* field, const char* name, const TensorRef& tensor,
-                       int64_t num_steps) {
-  Operand operand = per_step(name, tensor, Access::kRead, num_steps);
-  operand.field = field;
-  operand.align = alignof(Record);
-  return operand;
-}
-
 Operand whole(const char* name, const TensorRef& tensor, Access access) {
   Operand operand{};
   operand.field = name;

@@ -68,11 +68,6 @@ plancap::Operand per_step(const char* name, const TensorRef& tensor, plancap::Ac
 plancap::Operand planes_operand(const char* name, const TensorRef& tensor, int64_t hd,
                                 int64_t num_steps);
 
-// Sorted entries: read 16 bytes at a time, so aligned to 16. The field and the operand's name
-// differ.
-plancap::Operand record_operand(const char* field, const char* name, const TensorRef& tensor,
-                                int64_t num_steps);
-
 // An operand of which any step may touch any part.
 plancap::Operand whole(const char* name, const TensorRef& tensor, plancap::Access access);
 

@@ -25,22 +25,28 @@ class BlockNumbers {
 
   // 0 for a number that the kernel has not.
   int64_t at(std::string_view name) const {
-    const auto row = std::ranges::find_if(kernel_.rows, [&](const auto& r) { return r.is(name); });
-    if (row == kernel_.rows.end()) return 0;
-    const std::byte* from = view_.block().data() + row->field.offset;
-    if (row->field.size == sizeof(int32_t)) return load<int32_t>(from);
-    return load<int64_t>(from);
+    const StepRow* row = find(name);
+    return row ? load(*row) : 0;
   }
 
   // Throws kPlan for a number of this name outside of a range.
   void expect(const char* name, int64_t lowest, int64_t highest) const {
-    const bool there = std::ranges::any_of(kernel_.rows, [&](const auto& r) { return r.is(name); });
-    if (there) view_.range(name, at(name), lowest, highest);
+    if (const StepRow* row = find(name)) view_.range(name, load(*row), lowest, highest);
   }
 
  private:
+  const StepRow* find(std::string_view name) const {
+    const auto row = std::ranges::find_if(kernel_.rows, [&](const auto& r) { return r.is(name); });
+    return row == kernel_.rows.end() ? nullptr : &*row;
+  }
+
+  int64_t load(const StepRow& row) const {
+    const std::byte* from = view_.block().data() + row.field.offset;
+    return row.field.size == sizeof(int32_t) ? load_as<int32_t>(from) : load_as<int64_t>(from);
+  }
+
   template <typename T>
-  static int64_t load(const std::byte* from) {
+  static int64_t load_as(const std::byte* from) {
     T value;
     std::memcpy(&value, from, sizeof(value));
     return value;
