@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import perf_counter_ns
 
 from sdm_runtime.ops.backward.gemm_step import choose_gemm
@@ -17,22 +16,15 @@ def build_chain(operands: ChainOperands, call: Call) -> PassChain:
     """The chain over all steps of a call."""
     begin = perf_counter_ns()
     geometry, bank = call.geometry, operands.bank
-    gemm = choose_gemm(operands, geometry, call.gemm)
-    built = step_chain(
+    return step_chain(
         KERNELS,
         operands.tensors(),
-        StepSizes(
-            num_parallel=geometry.sequences,
-            chunk_size=geometry.chunk,
-            num_writes=geometry.writes,
-            num_reads=geometry.reads,
-            num_tokens=geometry.tokens,
-        ),
+        StepSizes.of(geometry, geometry.tokens),
         steps=geometry.steps,
         order="descending",
         kind=(call, bank.dtype),
-        gemm=gemm,
+        gemm=choose_gemm(operands, geometry, call.gemm),
         arenas=(operands.dots, operands.records),
         snap_format=call.form.rows,
+        begin=begin,
     )
-    return replace(built, plan_us=(perf_counter_ns() - begin) / 1e3 - gemm.probe_us)

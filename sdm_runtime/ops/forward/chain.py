@@ -82,13 +82,7 @@ def _chain(
     return step_chain(
         kernels,
         o.tensors(kernels),
-        StepSizes(
-            num_parallel=geometry.sequences,
-            chunk_size=geometry.chunk,
-            num_writes=geometry.writes,
-            num_reads=geometry.reads,
-            num_tokens=end - first,
-        ),
+        StepSizes.of(geometry, end - first),
         steps=segment.steps,
         order="ascending",
         kind=(geometry.bank_rows, geometry.head_dim, o.bank.dtype, o.snap is None),

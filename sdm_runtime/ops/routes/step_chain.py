@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +13,7 @@ from sdm_runtime.dispatch import Dispatch, record
 from sdm_runtime.kernels.steps import plan_step
 from sdm_runtime.machine.backends import supports_pdl
 from sdm_runtime.ops.call.call import Call
+from sdm_runtime.ops.call.geometry import Geometry
 from sdm_runtime.ops.routes.bound_chains import bound_chain
 from sdm_runtime.plan.blas_step import BlasGemmStep
 from sdm_runtime.plan.chain import StepChain
@@ -40,15 +40,24 @@ class StepSizes(NamedTuple):
     num_reads: int
     num_tokens: int
 
+    @classmethod
+    def of(cls, geometry: Geometry, tokens: int) -> StepSizes:
+        """A call's, for a chain over ``tokens`` tokens of each sequence."""
+        return cls(
+            num_parallel=geometry.sequences,
+            chunk_size=geometry.chunk,
+            num_writes=geometry.writes,
+            num_reads=geometry.reads,
+            num_tokens=tokens,
+        )
 
-@dataclass(frozen=True)
-class PassChain:
+
+class PassChain(NamedTuple):
     """A chain that is ready to run, and what it is."""
 
     chain: StepChain
     gemm: GemmChoice
-    pdl: bool
-    plan_us: float  # of recording or binding it, and of choosing the product where that is done
+    plan_us: float  # of choosing the product, its probe left out, and of recording or binding
 
     def run(self) -> None:
         """Run every step."""
@@ -66,6 +75,7 @@ def step_chain(
     gemm: GemmChoice,
     arenas: Sequence[Arena] = (),
     snap_format: str | None = None,
+    begin: int | None = None,
 ) -> PassChain:
     """The chain of these kernels over all steps.
 
@@ -80,8 +90,9 @@ def step_chain(
         gemm: What GEMM stands for.
         arenas: With more operands.
         snap_format: How gx_pa2's snapshots are stored.
+        begin: When the work on it began, by ``perf_counter_ns``; None: now.
     """
-    begin = perf_counter_ns()
+    begin = perf_counter_ns() if begin is None else begin
     device = next(iter(operands.values())).device
     pdl = supports_pdl(device)
 
@@ -92,9 +103,9 @@ def step_chain(
             given |= arena.operands()
         return StepChain([_plan(k, gemm, given) for k in kernels], steps, order=order)
 
-    whole_kind = (kernels, sizes, steps, order, kind, gemm.name, device, pdl)
+    whole_kind = (kernels, sizes, steps, order, kind, gemm.name, snap_format, device, pdl)
     chain = bound_chain(whole_kind, operands, record_plans, arenas)
-    return PassChain(chain, gemm, pdl, (perf_counter_ns() - begin) / 1e3)
+    return PassChain(chain, gemm, (perf_counter_ns() - begin) / 1e3 - gemm.probe_us)
 
 
 def report(
