@@ -17,6 +17,7 @@ void bind_kernels(pybind11::module_& module);
 void bind_chunks(pybind11::module_& module);
 void bind_rows(pybind11::module_& module);
 void bind_linear(pybind11::module_& module);
+void bind_layer(pybind11::module_& module);
 void bind_blas_gemm(pybind11::module_& module);
 void bind_graphs(pybind11::module_& module);   // nothing in a host-only build
 void bind_testing(pybind11::module_& module);  // only in a build with SDM_TESTING

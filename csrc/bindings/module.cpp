@@ -20,6 +20,7 @@ PYBIND11_MODULE(_core, module) {
   sdm::bindings::bind_chunks(module);
   sdm::bindings::bind_rows(module);
   sdm::bindings::bind_linear(module);
+  sdm::bindings::bind_layer(module);
   sdm::bindings::bind_blas_gemm(module);
   sdm::bindings::bind_graphs(module);
 #ifdef SDM_WITH_TESTING
