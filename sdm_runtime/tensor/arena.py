@@ -26,19 +26,28 @@ class Part(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int, ...]
     operand: bool = True  # False: no plan of a chain has it
+    over: str | None = None  # the part before it that it is another name and shape of
 
 
 class ArenaLayout:
-    """Where the parts lie: in order, each at a multiple of ``alignment`` bytes from the start."""
+    """Where the parts lie: in order, each at a multiple of ``alignment`` bytes from the start.
+
+    A part may lie over an earlier one: what one plan of a chain calls ``y`` and the next one ``x``.
+    """
 
     def __init__(self, parts: Sequence[Part], *, alignment: int):
         """Place them."""
         self._places: dict[str, tuple[Part, int]] = {}  # with the first byte
         end = 0
         for part in parts:
-            first = -(-end // alignment) * alignment
+            size = prod(part.shape) * part.dtype.itemsize
+            if part.over is None:
+                first = -(-end // alignment) * alignment
+                end = first + size
+            else:
+                below, first = self._places[part.over]
+                assert size <= prod(below.shape) * below.dtype.itemsize, (part, below)
             self._places[part.name] = part, first
-            end = first + prod(part.shape) * part.dtype.itemsize
         self.words = -(-end // _WORD.itemsize)
         self.operands = tuple(part.name for part in parts if part.operand)
         read = [

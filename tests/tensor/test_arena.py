@@ -41,6 +41,19 @@ def test_parts_have_their_forms_and_share_no_byte(alignment, nbytes):
     assert arena.memory.nbytes == nbytes
 
 
+def test_a_part_over_another_is_the_same_memory():
+    under = [*ODD, Part("flat", torch.int32, (5,), over="b"), Part("d", torch.float32, (2,))]
+    layout = ArenaLayout(under, alignment=16)
+    arena = layout.allocate(CPU)
+    assert layout.words == ArenaLayout([*ODD, under[-1]], alignment=16).words
+    arena.memory.zero_()
+    arena["flat"].fill_(1)
+    assert arena["b"].view(torch.int32).tolist() == [1] * 5 + [0] * 2
+    assert not any(arena[name].any() for name in ("a", "words", "c", "d"))
+    with pytest.raises(AssertionError):  # longer than what it lies over
+        ArenaLayout([*ODD, Part("long", torch.float32, (8,), over="b")], alignment=16)
+
+
 def test_a_part_is_made_once_and_others_are_not_there():
     arena = ArenaLayout(ODD, alignment=16).allocate(CPU)
     assert arena["b"] is arena["b"]
