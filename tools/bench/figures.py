@@ -23,7 +23,7 @@ from typing import Any
 from sdm_runtime.files.json_files import expect, member, number, read_json
 from sdm_runtime.files.writing import write_file
 
-UNITS = ("us", "ms", "x", "share")  # of each, more is slower
+UNITS = ("us", "ms", "x", "share", "count")  # of each, more is slower
 
 
 @dataclass(frozen=True)
