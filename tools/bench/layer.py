@@ -8,17 +8,17 @@ bfloat16 weights and inputs; medians over rounds of many calls. The parts:
 
 - train: forward and backward of one call without a cache, gradients of x and of all parameters;
 - prefill: one call in eval mode without gradients, without a cache;
-- selection: of keys and queries alone with their activations, forward and backward;
-- decode: steps of one token with a cache, one layer and one x, 20 of them in a graph;
-- rows: the same with rows of 8 tokens, as drafts are verified;
-- layers: decoding as above by 20 layers with weights and banks of their own (fewer where they do
-  not fit) and a new x each step, so that weights come from the device's memory; a step of a layer;
+- selection: by keys and queries alone with their activations, forward and backward;
+- decode: a step of one token with a cache; 20 steps of one layer and one x are timed together;
+- rows: the same of 8 tokens, as drafts are verified;
+- layers: decoding by 20 layers with weights and banks of their own (fewer where banks would not
+  fit) and a new x each time, so that weights come from the device's memory; a step of one layer;
 - kernels: how many a training step and a decoding step launch, and the time by part of the layer,
   profiled; --profile N also prints the N names that take longest.
 
-Targets stand beside the figures that have one. A part that fails is said, and the status is 1. On
-the CPU there are no graphs, and torch's operators stand in for kernels: for tests, with the shape
-tiny. To compare two builds of the package, run this file with each of them in turn.
+Targets stand beside the figures that have one. A part that fails is said, the others go on, and
+the status is 1. On the CPU there are no graphs, and torch's operators stand in for kernels: for
+tests, with the shape tiny. To compare two builds of the package run this file with both in turn.
 """
 
 from __future__ import annotations
@@ -32,36 +32,37 @@ from typing import Any
 
 import torch
 from figures import Figure, of_samples, save
+from layer_calls import Decoding, Work, prefill_call, selection_step, training_step
 from layer_operands import SHAPES, TINY, Shape, make_layer, normal
-from layer_profile import by_part, print_parts, profiled
-from layer_timing import Budget, Work, captured, time_calls
+from layer_profile import by_part, print_profile, profiled
+from layer_timing import Budget, captured, time_calls
 from slot_picks import add_option
 from torch import Tensor
 
-from sdm_runtime import MemoryCache, SparseDeltaMemory, last_dispatch
+import sdm_runtime
+from sdm_runtime import last_dispatch
 
-STEPS = 20  # of decoding in a graph
-LAYERS = 20
-LAYER_STEPS = 2  # of all layers in a graph
+STEPS = 20  # of one layer's decoding, timed together
+LAYERS, LAYER_STEPS = 20, 2
 DRAFT = 8
 NAMES = [shape.name for shape in SHAPES]
-# By figure, for the shapes in order; milliseconds or microseconds as the figure.
+# At most so much, for the shapes in order, in the figure's unit.
 TARGETS: dict[str, tuple[float | None, ...]] = {
-    "train graph": (12, 25, 4.5),
     "train eager": (13, 28, 6.5),
+    "train graph": (12, 25, 4.5),
     "prefill eager": (4.5, 14, 2.0),
     "prefill graph": (4.5, 14, 2.0),
     "selection eager": (0.8, None, None),
     "selection graph": (0.8, None, None),
+    "decode batch 1 eager": (150, 150, 150),
     "decode batch 1 graph": (30, 25, 12),
     "decode batch 32 graph": (90, 90, 25),
-    "decode batch 1 eager": (150, 150, 150),
     "decode kernels": (6, 6, 6),
 }
 
 
 class Bench:
-    """One shape and one way of picking slots."""
+    """One shape and one way of picking slots; collects figures and prints each."""
 
     def __init__(self, shape: Shape, picks: str, options: argparse.Namespace) -> None:
         self.shape, self.picks, self.options = shape, picks, options
@@ -74,29 +75,41 @@ class Bench:
     def normal(self, *sizes: int) -> Tensor:
         return normal(*sizes, device=self.device)
 
-    def add(self, name: str, unit: str, samples: list[float], **details: Any) -> None:
-        """Keep a figure and print it."""
-        target = target_of(name, self.shape)
-        details |= {} if target is None else {"target": target}
-        figure = of_samples(f"{self.shape.name} {self.picks} {name}", unit, samples, **details)
-        self.figures.append(figure)
-        said = "" if target is None else f"  target {target:g}, x{figure.figure / target:.2f}"
-        print(
-            f"  {name:<28} {figure.figure:10.2f} +- {figure.spread:8.2f} {unit:<5}{said}",
-            flush=True,
-        )
+    def input(self) -> Tensor:
+        """Of a training step."""
+        return self.normal(self.shape.batch, self.shape.tokens, self.shape.dim)
 
     def time(self, name: str, unit: str, work: Work, per: int = 1, **details: Any) -> None:
         """Time a call that does something ``per`` times: eager, and on a GPU in a graph."""
         scale = per * {"us": 1, "ms": 1e3}[unit]
 
-        def time(way: str, work: Work) -> None:
-            times = time_calls(work, self.device, self.budget)
+        def add(way: str, timed: Work) -> None:
+            times = time_calls(timed, self.device, self.budget)
             self.add(f"{name} {way}", unit, [us / scale for us in times], **details)
 
-        time("eager", work)
+        add("eager", work)
         if self.device.type == "cuda":
-            time("graph", captured(work))
+            add("graph", captured(work))
+
+    def count(self, name: str, unit: str, value: float, **details: Any) -> None:
+        """A figure without a spread."""
+        self._keep(Figure(self._title(name), unit, value, None, details), name)
+
+    def add(self, name: str, unit: str, samples: list[float], **details: Any) -> None:
+        self._keep(of_samples(self._title(name), unit, samples, **details), name)
+
+    def _title(self, name: str) -> str:
+        return f"{self.shape.name} {self.picks} {name}"
+
+    def _keep(self, figure: Figure, name: str) -> None:
+        target = target_of(name, self.shape)
+        said = ""
+        if target is not None:
+            figure.details["target"] = target
+            said = f"  target {target:g}, {figure.figure / target:.2f} of it"
+        spread = "" if figure.spread is None else f"+- {figure.spread:.2f}"
+        print(f"  {name:<32} {figure.figure:10.2f} {spread:<10} {figure.unit:<5}{said}", flush=True)
+        self.figures.append(figure)
 
 
 def target_of(name: str, shape: Shape) -> float | None:
@@ -106,104 +119,28 @@ def target_of(name: str, shape: Shape) -> float | None:
     return TARGETS[name][NAMES.index(shape.name)]
 
 
-def training_step(bench: Bench) -> Work:
-    """Forward and backward, every gradient new."""
-    shape, layer = bench.shape, bench.layer.train()
-    x = bench.normal(shape.batch, shape.tokens, shape.dim).requires_grad_()
-    dy = bench.normal(*x.shape)
-    leaves = [x, *layer.parameters()]
-
-    def step() -> None:
-        for leaf in leaves:
-            leaf.grad = None
-        y, _ = layer(x)
-        y.backward(dy)
-
-    return step
+def time_train(bench: Bench) -> None:
+    bench.time("train", "ms", training_step(bench.layer, bench.input()))
 
 
-def prefill_call(bench: Bench) -> Work:
-    """One call in eval mode, from the learned bank."""
-    shape, layer = bench.shape, bench.layer.eval()
-    x = bench.normal(shape.batch, shape.tokens, shape.dim)
-
-    def call() -> None:
-        with torch.no_grad():
-            layer(x)
-
-    return call
+def time_prefill(bench: Bench) -> None:
+    call = prefill_call(bench.layer, bench.input())
+    call()
+    bench.time("prefill", "ms", call, dispatch=said_by_dispatch("prefill"))
 
 
-class Decoding:
-    """Steps of one or several layers with caches of their own, each called with each of its inputs.
-
-    A cache is used up by the call that it is given to, which returns the next one.
-    """
-
-    def __init__(self, layers: list[SparseDeltaMemory], inputs: list[list[Tensor]]) -> None:
-        """``inputs``: for every step one [B, T, dim] a layer."""
-        self.layers, self.inputs = [layer.eval() for layer in layers], inputs
-        self.caches: list[MemoryCache] = []
-        with torch.inference_mode():
-            for layer, x in zip(layers, inputs[0], strict=True):
-                self.caches.append(layer(x)[1])
-
-    def __call__(self) -> None:
-        with torch.inference_mode():
-            for step in self.inputs:
-                for number, (layer, x) in enumerate(zip(self.layers, step, strict=True)):
-                    _, self.caches[number] = layer(x, self.caches[number])
+def time_selection(bench: Bench) -> None:
+    step = selection_step(bench.layer.train(), bench.input())
+    if step is None:
+        print("  selection: it is not known here how this build does it")
+    else:
+        bench.time("selection", "ms", step)
 
 
 def one_layer(bench: Bench, batch: int, tokens: int = 1, steps: int = STEPS) -> Decoding:
     """Steps of one layer with one x."""
     x = bench.normal(batch, tokens, bench.shape.dim)
     return Decoding([bench.layer], [[x]] * steps)
-
-
-def selection_step(layer: SparseDeltaMemory, x: Tensor) -> Work | None:
-    """Forward and backward of the selection by keys and by queries; None where it is not known how.
-
-    It is internal to the layer: a build that selects in another way has to be added here.
-    """
-    select = getattr(layer, "_select", None)
-    if select is None:
-        return None
-    with torch.no_grad():
-        scores = [layer.Wk_write(x), layer.Wq_read(x)]
-    keys, queries = (each.detach().requires_grad_() for each in scores)
-
-    def weights() -> list[Tensor]:
-        _, written = select(keys, layer.key_bn, layer._write_tables)
-        _, read = select(queries, layer.query_bn, layer._read_tables)
-        return [layer.write_act(written), layer.read_act(read)]
-
-    grads = [torch.randn_like(each) for each in weights()]
-
-    def step() -> None:
-        torch.autograd.grad(weights(), [keys, queries], grads)
-
-    return step
-
-
-def time_train(bench: Bench) -> None:
-    bench.time("train", "ms", training_step(bench))
-
-
-def time_prefill(bench: Bench) -> None:
-    call = prefill_call(bench)
-    call()
-    bench.time("prefill", "ms", call, dispatch=said_by_dispatch("prefill"))
-
-
-def time_selection(bench: Bench) -> None:
-    shape = bench.shape
-    x = bench.normal(shape.batch, shape.tokens, shape.dim)
-    step = selection_step(bench.layer.train(), x)
-    if step is None:
-        print("  selection: this build does it in a way that is not known here")
-    else:
-        bench.time("selection", "ms", step)
 
 
 def time_decode(bench: Bench) -> None:
@@ -217,29 +154,23 @@ def time_decode(bench: Bench) -> None:
 
 
 def time_rows(bench: Bench) -> None:
-    steps = one_layer(bench, 1, DRAFT)
-    bench.time(f"rows of {DRAFT} batch 1", "us", steps, STEPS)
+    bench.time(f"rows of {DRAFT} batch 1", "us", one_layer(bench, 1, DRAFT), STEPS)
 
 
 def time_layers(bench: Bench) -> None:
-    layers = [
-        make_layer(bench.shape, bench.picks, bench.device, learned_bank=False)
-        for _ in range(LAYERS)
-    ]
+    shape, device = bench.shape, bench.device
+    layers = [make_layer(shape, bench.picks, device, learned_bank=False) for _ in range(LAYERS)]
     for batch in bench.options.batches:
-        some = layers[: layers_that_fit(bench.shape, batch, bench.device)]
-        inputs = [
-            [bench.normal(batch, 1, bench.shape.dim) for _ in some] for _ in range(LAYER_STEPS)
-        ]
-        steps = Decoding(some, inputs)
-        per = LAYER_STEPS * len(some)
-        bench.time(f"layers batch {batch}", "us", steps, per, layers=len(some))
+        some = layers[: layers_that_fit(shape, batch, device)]
+        inputs = [[bench.normal(batch, 1, shape.dim) for _ in some] for _ in range(LAYER_STEPS)]
+        steps, count = Decoding(some, inputs), LAYER_STEPS * len(some)
+        bench.time(f"layers batch {batch}", "us", steps, count, layers=len(some))
         del steps
-        clear(bench.device)
+        clear(device)
 
 
 def layers_that_fit(shape: Shape, batch: int, device: torch.device) -> int:
-    """So many that their banks take at most 70% of the memory that is free; at least one."""
+    """So many that they take at most 70% of the memory that is free; at least one."""
     if device.type == "cpu":
         return LAYERS
     free, _ = torch.cuda.mem_get_info(device)
@@ -247,17 +178,19 @@ def layers_that_fit(shape: Shape, batch: int, device: torch.device) -> int:
 
 
 def profile_kernels(bench: Bench) -> None:
-    works: dict[str, Work] = {"train": training_step(bench), "decode": one_layer(bench, 1, steps=1)}
-    for name, work in works.items():
-        bench.layer.train(name == "train")
-        for _ in range(2):
-            work()
-        found = profiled(work, bench.device)
-        count = sum(not kernel.is_copy for kernel in found)
-        bench.add(f"{name} kernels", "count", [count], copies=len(found) - count)
-        for part, us in by_part(found).items():
-            bench.add(f"{name} part {part}", "us", [us])
-        print_parts(name, found, bench.options.profile)
+    profile_call(bench, "train", training_step(bench.layer, bench.input()))
+    profile_call(bench, "decode", one_layer(bench, 1, steps=1))
+
+
+def profile_call(bench: Bench, name: str, work: Work) -> None:
+    for _ in range(2):
+        work()
+    found = profiled(work, bench.device)
+    kernels = sum(not kernel.is_copy for kernel in found)
+    bench.count(f"{name} kernels", "count", kernels, copies=len(found) - kernels)
+    for part, us in by_part(found).items():
+        bench.count(f"{name} part {part}", "us", us)
+    print_profile(found, bench.options.profile)
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
@@ -287,62 +220,93 @@ def clear(device: torch.device) -> None:
 
 
 def run_parts(bench: Bench, parts: list[str]) -> list[str]:
-    """Run parts of one shape; the names of those that failed."""
+    """Run parts of one shape; those that failed."""
     failed = []
-    print(f"{bench.shape.name} {bench.picks}: {bench.shape}", flush=True)
+    print(f"{bench.shape} {bench.picks}", flush=True)
     for part in parts:
         try:
             PARTS[part](bench)
-        except Exception:  # one part that fails must not cost the figures of all others
+        except Exception:  # what one part cannot do must not cost the figures of the others
             traceback.print_exc()
             failed.append(f"{bench.shape.name} {bench.picks} {part}")
-        bench.layer.zero_grad()  # a graph's memory lives as long as gradients that are in it
+        bench.layer.zero_grad()  # a graph's memory lives as long as the gradients in it
         clear(bench.device)
     return failed
-
-
-def passes_of(parts: list[str]) -> list[list[str]]:
-    """Parts by passes over the shapes: what a profiler has been at may be slower afterwards."""
-    passes = [[p for p in parts if p != "kernels"], [p for p in parts if p == "kernels"]]
-    return [each for each in passes if each]
 
 
 def parts_of(words: list[str]) -> list[str]:
     """Parts in their order, given apart or with commas between them. Raises ValueError."""
     given = {part for word in words for part in word.split(",") if part}
     if unknown := given - set(PARTS):
-        raise ValueError(f"parts: expected some of {', '.join(PARTS)}, got {', '.join(unknown)}")
+        raise ValueError(f"parts: expected {', '.join(PARTS)}, got {', '.join(sorted(unknown))}")
     return [part for part in PARTS if part in given]
+
+
+def passes_of(parts: list[str]) -> list[list[str]]:
+    """Parts by passes over the shapes: a profiler may slow down what comes after it."""
+    passes = [[p for p in parts if p != "kernels"], [p for p in parts if p == "kernels"]]
+    return [each for each in passes if each]
+
+
+def print_tables(figures: list[Figure], parts: list[str]) -> None:
+    """A table a part: a row a figure, a column a shape and its target."""
+    by_name = {figure.name: figure for figure in figures}
+    columns = list(dict.fromkeys(tuple(name.split(" ", 2)[:2]) for name in by_name))
+    rows = dict.fromkeys((name.split(" ", 2)[2], each.unit) for name, each in by_name.items())
+    for part in parts:
+        own = [row for row in rows if part_of(row[0]) == part]
+        print(f"\n{part:<40}" + "".join(f"{' '.join(column):>24}" for column in columns))
+        for name, unit in own:
+            cells = [by_name.get(f"{' '.join(column)} {name}") for column in columns]
+            print(f"{name + ', ' + unit:<40}" + "".join(f"{cell_of(each):>24}" for each in cells))
+
+
+def part_of(name: str) -> str:
+    """The part that a figure of one shape is of."""
+    return "kernels" if "kernels" in name or " part " in name else name.split()[0]
+
+
+def cell_of(figure: Figure | None) -> str:
+    """A figure and its target."""
+    if figure is None:
+        return "-"
+    target = figure.details.get("target")
+    return f"{figure.figure:.2f}" + ("" if target is None else f" (<= {target:g})")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", nargs="+", metavar="PART", default=list(PARTS))
     every = {shape.name: shape for shape in (*SHAPES, TINY)}
+    parser.add_argument("--parts", nargs="+", metavar="PART", default=list(PARTS))
     parser.add_argument("--shapes", nargs="+", choices=every, default=NAMES)
     add_option(parser)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32], help="of decoding")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--round-ms", type=float, default=30.0, help="of calls in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--round-ms", type=float, default=30.0, help="of the calls in a round")
     parser.add_argument("--profile", type=int, default=0, metavar="N", help="names to print")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    try:
+        parts = parts_of(options.parts)
+    except ValueError as error:
+        parser.error(str(error))
+    print(f"sdm_runtime of {Path(sdm_runtime.__file__).parent}")
     figures: list[Figure] = []
     failed: list[str] = []
-    for parts in passes_of(parts_of(options.parts)):
-        for name in options.shapes:
+    for some in passes_of(parts):
+        for shape in options.shapes:
             for picks in options.slots:
-                bench = Bench(every[name], picks, options)
-                failed += run_parts(bench, parts)
+                bench = Bench(every[shape], picks, options)
+                failed += run_parts(bench, some)
                 figures += bench.figures
-                device = bench.device
                 del bench
-                clear(device)
-                if options.json and figures:  # also of a run that is ended early
+                clear(torch.device(options.device))
+                if options.json:  # each time: a run that is ended early leaves what it has
                     save(options.json, figures, cpu=options.device == "cpu")
+    print_tables(figures, parts)
     if failed:
         raise SystemExit(f"layer: failed: {', '.join(failed)}")
 

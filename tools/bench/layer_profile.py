@@ -5,33 +5,32 @@ On the CPU torch's operators stand in for kernels, with their own time.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from sdm_runtime.layer import memory_layer
 
 SELECTION, PROJECTIONS, COPIES, REST = "selection", "projections", "copies", "other"
 CHAIN, CHUNKS, OPERATION = "operation's chain", "chunk kernels", "operation, other"
-GATES, DECODING = "gates", "decoding kernels"
-# Of our own kernels, by the beginning of their name.
-KERNELS = {
-    CHAIN: ("gx_", "fx_", "chain_"),
-    CHUNKS: ("chunk_", "pair_matrices", "token_gradients", "plane_reduce", "quantize_rows"),
-    SELECTION: ("product_key", "key_select", "slot_select", "select_"),
-    PROJECTIONS: ("bf16_linear", "grouped_linear"),
-    GATES: ("gates", "layer_gates"),
-    DECODING: ("decode", "layer_"),
-}
-# Of the library's, by the operator that launched them: the outermost of the first two lines, or
-# else the innermost.
+# Of our own kernels, by the folder of csrc/kernels they are in; others are parts by themselves.
+ROOMS = {"step": CHAIN, "chunk": CHUNKS, "rows": CHUNKS, "linear": PROJECTIONS}
+SOURCES = Path(__file__).resolve().parents[2] / "csrc/kernels"
+# Of the library's, by what launched them: the outermost of these ranges, forward or backward, ...
 RANGES = {
     "_ProductKeyTopK": SELECTION,
     "WriteRead": OPERATION,
 }
+# ... or else the innermost of these operators.
 OPERATORS = {
     PROJECTIONS: ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul", "Addmm", "MmBackward"),
     COPIES: ("aten::copy_", "aten::clone", "aten::contiguous", "aten::cat", "Mem"),
@@ -53,8 +52,8 @@ class Kernel(NamedTuple):
 
 def part_of(name: str, operators: Iterable[str]) -> str:
     """The part of a kernel that these operators launched, the innermost first."""
-    for part, starts in KERNELS.items():
-        if name.startswith(starts):
+    for kernel, part in own_kernels().items():
+        if name.startswith(kernel):
             return part
     above = [each.removeprefix("autograd::engine::evaluate_function: ") for each in operators]
     for operator in reversed(above):
@@ -66,6 +65,18 @@ def part_of(name: str, operators: Iterable[str]) -> str:
             if operator.startswith(starts):
                 return part
     return REST
+
+
+@functools.lru_cache(maxsize=1)
+def own_kernels() -> dict[str, str]:
+    """The part of each kernel of csrc/kernels, longer names before those that they begin with."""
+    parts: dict[str, str] = {}
+    for room in SOURCES.iterdir():
+        for folder in room.iterdir() if room.name != "common" and room.is_dir() else ():
+            name = folder.name
+            alone = SELECTION if "select" in name else name
+            parts |= {name: ROOMS.get(room.name, alone)} if folder.is_dir() else {}
+    return dict(sorted(parts.items(), reverse=True))
 
 
 def operators_of(event: FunctionEvent | None) -> list[str]:
@@ -80,17 +91,40 @@ def operators_of(event: FunctionEvent | None) -> list[str]:
 def profiled(work: Callable[[], object], device: torch.device) -> list[Kernel]:
     """What one call ran."""
     if device.type == "cpu":
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        with operation_ranged(), profile(activities=[ProfilerActivity.CPU]) as profiler:
             work()
-        return [
-            Kernel(event.name, part_of(event.name, operators_of(event)), event.self_cpu_time_total)
-            for event in profiler.events()
-        ]
+        return host_operators(list(profiler.events()))
     torch.cuda.synchronize(device)
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with operation_ranged(), profile(activities=activities) as profiler:
         work()
         torch.cuda.synchronize(device)
     return device_kernels(list(profiler.events()))
+
+
+@contextmanager
+def operation_ranged() -> Iterator[None]:
+    """Give the layer's call of the operation a range: without gradients autograd makes none."""
+    inner = getattr(memory_layer, "sdm_write_read", None)
+    if inner is None:
+        yield
+        return
+
+    def ranged(*args: Any, **kwargs: Any) -> Any:
+        with record_function("WriteRead"):
+            return inner(*args, **kwargs)
+
+    with patch.object(memory_layer, "sdm_write_read", ranged):
+        yield
+
+
+def host_operators(events: list[FunctionEvent]) -> list[Kernel]:
+    """Operators with their own time; those that took none are left out."""
+    return [
+        Kernel(event.name, part_of(event.name, operators_of(event)), event.self_cpu_time_total)
+        for event in events
+        if event.self_cpu_time_total > 0
+    ]
 
 
 def device_kernels(events: list[FunctionEvent]) -> list[Kernel]:
@@ -121,18 +155,17 @@ def by_part(found: list[Kernel]) -> dict[str, float]:
     return longest_first(times)
 
 
-def print_parts(title: str, found: list[Kernel], most: int) -> None:
-    """The parts of a call and its most expensive kernels by name."""
+def print_profile(found: list[Kernel], most: int) -> None:
+    """The parts of a call, and the names that take longest."""
     counts = Counter(kernel.part for kernel in found)
-    print(f"  {title}: {len(found)} launches, {sum(k.us for k in found):.1f} us of the device")
     for part, us in by_part(found).items():
         print(f"    {us:10.1f} us {counts[part]:6d}  {part}")
     times: dict[tuple[str, str], float] = defaultdict(float)
     for kernel in found:
-        times[kernel.part, kernel.name] += kernel.us
-    names = Counter((kernel.part, kernel.name) for kernel in found)
-    for (part, name), us in list(longest_first(times).items())[:most]:
-        print(f"      {us:10.1f} us {names[part, name]:6d}  {part}: {name[:100]}")
+        times[kernel.name, kernel.part] += kernel.us
+    names = Counter((kernel.name, kernel.part) for kernel in found)
+    for (name, part), us in list(longest_first(times).items())[:most]:
+        print(f"    {us:10.1f} us {names[name, part]:6d}  {name[:90]}  ({part})")
 
 
 def longest_first(times: dict[Any, float]) -> dict[Any, float]:

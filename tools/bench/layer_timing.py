@@ -1,4 +1,4 @@
-"""How layer.py times a call: over many of them, eager and in a CUDA graph."""
+"""How layer.py times a call: over many of them, and in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ import torch
 from sdm_runtime.graphs import capture_step
 
 WARMUP = 3
-MOST_CALLS = 200
+CALLS = (3, 200)
 
 Work = Callable[[], object]
 
 
 class Budget(NamedTuple):
-    """How long to measure: rounds of as many calls as take round_ms, but at least two."""
+    """How long to measure: rounds, each of as many calls as take round_ms, within CALLS."""
 
-    rounds: int = 7
-    round_ms: float = 30.0
+    rounds: int
+    round_ms: float
 
 
 def time_calls(work: Work, device: torch.device, budget: Budget) -> list[float]:
-    """Microseconds a call, one sample a round; warm, and the host may run ahead of the device."""
+    """Microseconds a call, a sample a round; the host may run ahead of the device in a round."""
     for _ in range(WARMUP):
         work()
     once = elapsed_us(work, device, 1)
-    calls = min(MOST_CALLS, max(2, math.ceil(budget.round_ms * 1e3 / max(once, 1e-3))))
+    least, most = CALLS
+    calls = min(most, max(least, math.ceil(budget.round_ms * 1e3 / max(once, 1e-3))))
     return [elapsed_us(work, device, calls) / calls for _ in range(budget.rounds)]
 
 
@@ -52,8 +53,8 @@ def elapsed_us(work: Work, device: torch.device, calls: int) -> float:
 
 
 def captured(work: Work) -> Work:
-    """A replay of the call, warmed up and captured on a stream of its own."""
-    gc.collect()  # what an earlier call's autograd graph holds would tie leaves to its stream
+    """A replay of the call, which is warmed up and captured on a stream of its own."""
+    gc.collect()  # what holds an earlier call's autograd graph would tie leaves to its stream
 
     def once() -> None:
         work()
@@ -61,6 +62,6 @@ def captured(work: Work) -> Work:
     step = capture_step(once)
 
     def replay() -> None:
-        step.graph.replay()  # the closure keeps the step, and with it the workspaces
+        step.graph.replay()  # not step.graph's method: the step holds workspaces as well
 
     return replay
