@@ -13,6 +13,7 @@ from typing import Any
 
 import layer
 import layer_profile
+import layer_timing
 import pytest
 import torch
 from figures import Figure, Report, read_report
@@ -220,6 +221,48 @@ def test_times_are_of_one_call() -> None:
     before = len(calls)
     time_calls(work, CPU, Budget(1, 100.0))
     assert len(calls) - before > 2 * CALLS[0]
+
+
+def test_a_graph_is_timed_by_its_replays(monkeypatch) -> None:
+    done: list[str] = []
+
+    def capture_step(work: Any) -> Any:
+        assert work() is None
+        return SimpleNamespace(graph=SimpleNamespace(replay=lambda: done.append("replay")))
+
+    monkeypatch.setattr(layer_timing, "capture_step", capture_step)
+    replay = layer_timing.captured(lambda: done.append("call"))
+    replay()
+    replay()
+    assert done == ["call", "replay", "replay"]
+
+
+def test_figures_of_a_gpu_are_of_both_ways(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(layer, "captured", lambda work: lambda: "graph")
+    monkeypatch.setattr(layer, "time_calls", lambda work, *_: [2e3 if work() else 6e3] * 2)
+    bench = layer.Bench(TINY, "uniform", Namespace(device="cpu", rounds=1, round_ms=0))
+    bench.time("train", "ms", lambda: None)
+    bench.device = torch.device("cuda")
+    bench.time("rows", "us", lambda: None, 20, layers=3)
+    assert [(each.name, each.unit, each.figure, each.details) for each in bench.figures] == [
+        ("tiny uniform train eager", "ms", 6.0, {}),
+        ("tiny uniform rows eager", "us", 300.0, {"layers": 3}),
+        ("tiny uniform rows graph", "us", 100.0, {"layers": 3}),
+    ]
+
+
+def test_no_more_layers_than_fit(monkeypatch) -> None:
+    large = SHAPES[1]
+    free = 140 << 30
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, free))
+    fitting = {
+        batch: layer.layers_that_fit(large, batch, torch.device("cuda"))
+        for batch in (1, 8, 32, 999)
+    }
+    assert fitting == {1: 20, 8: 20, 32: 12, 999: 1}
+    assert 12 * large.layer_bytes(32) <= 0.7 * free < 13 * large.layer_bytes(32)
+    # What a bank and the weights of a layer are by hand.
+    assert large.layer_bytes(1) == 2 * (2 * 65536 * 1024 + 2048 * (2 * 1024 + 2 * 2048))
 
 
 EVALUATE = "autograd::engine::evaluate_function: "
