@@ -198,6 +198,8 @@ def test_a_build_that_selects_in_another_way_is_passed_over(monkeypatch, capsys)
     made = make_layer(TINY, "uniform", CPU)
     x = normal(1, 70, TINY.dim, device=CPU)
     assert selection_step(made, x) is not None
+    monkeypatch.setattr(type(made), "forward", lambda self, x: (x, None))  # no _select in it
+    assert selection_step(made, x) is None
     monkeypatch.delattr(type(made), "_select")
     assert selection_step(made, x) is None
     options = Namespace(device="cpu", rounds=1, round_ms=0)
