@@ -347,9 +347,9 @@ def test_kernels_are_what_the_device_ran() -> None:
 def test_a_profile_sees_the_operation_without_gradients() -> None:
     made = make_layer(TINY, "uniform", CPU)
     steps = Decoding([made], [[normal(1, 1, TINY.dim, device=CPU)]])
-    inner = vars(layer_profile.memory_layer)["sdm_write_read"]
+    inner = vars(layer_profile.layer_module())["sdm_write_read"]
     found = layer_profile.profiled(steps, CPU)
-    assert vars(layer_profile.memory_layer)["sdm_write_read"] is inner
+    assert vars(layer_profile.layer_module())["sdm_write_read"] is inner
     assert {"selection", "projections", "operation, other"} <= set(layer_profile.by_part(found))
     assert "operation, other" not in {
         each.part for each in layer_profile.profiled(lambda: made.Wo(steps.inputs[0][0]), CPU)

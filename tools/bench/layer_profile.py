@@ -6,10 +6,12 @@ On the CPU torch's operators stand in for kernels, with their own time.
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -18,7 +20,7 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from sdm_runtime.layer import memory_layer
+from sdm_runtime import SparseDeltaMemory
 
 SELECTION, PROJECTIONS, COPIES, REST = "selection", "projections", "copies", "other"
 CHAIN, CHUNKS, OPERATION = "operation's chain", "chunk kernels", "operation, other"
@@ -102,10 +104,16 @@ def profiled(work: Callable[[], object], device: torch.device) -> list[Kernel]:
     return device_kernels(list(profiler.events()))
 
 
+def layer_module() -> ModuleType:
+    """Where the layer is written."""
+    return sys.modules[SparseDeltaMemory.__module__]
+
+
 @contextmanager
 def operation_ranged() -> Iterator[None]:
     """Give the layer's call of the operation a range: without gradients autograd makes none."""
-    inner = getattr(memory_layer, "sdm_write_read", None)
+    module = layer_module()
+    inner = getattr(module, "sdm_write_read", None)
     if inner is None:
         yield
         return
@@ -114,7 +122,7 @@ def operation_ranged() -> Iterator[None]:
         with record_function("WriteRead"):
             return inner(*args, **kwargs)
 
-    with patch.object(memory_layer, "sdm_write_read", ranged):
+    with patch.object(module, "sdm_write_read", ranged):
         yield
 
 
