@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sdm_runtime.ops.autograd.autocast import without_autocast
 from sdm_runtime.ops.autograd.saved_tensors import flatten, forms_of_saved, unflatten
@@ -18,19 +15,7 @@ from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.staging import Inputs
 from sdm_runtime.ops.forward.run import run_forward
 from sdm_runtime.ops.routes.bound_chains import release_memory
-
-Backward = Callable[[Any, Tensor], tuple[Tensor | None, ...]]
-
-
-def _once_differentiable(backward: Backward) -> Backward:
-    """torch's decorator; where grad mode is off, as it usually is, it would only cost time."""
-    guarded = once_differentiable(backward)
-
-    @wraps(backward)
-    def chosen(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return (guarded if torch.is_grad_enabled() else backward)(ctx, grad)
-
-    return chosen
+from sdm_runtime.tensor.differentiable import once_differentiable
 
 
 class WriteRead(torch.autograd.Function):
@@ -72,7 +57,7 @@ class WriteRead(torch.autograd.Function):
         return readings
 
     @staticmethod
-    @_once_differentiable
+    @once_differentiable
     def backward(ctx: Any, grad_readings: Tensor) -> tuple[Tensor | None, ...]:
         """Restore the bank; the gradients of memory, k_val, v, beta, g and q_val."""
         lease, call = ctx.lease, ctx.call
