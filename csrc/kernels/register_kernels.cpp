@@ -1,5 +1,7 @@
 #include "kernels/register_kernels.h"
 
+#include "kernels/layer/token_gates/token_gates.h"
+#include "kernels/layer/token_gates_grad/token_gates_grad.h"
 #include "kernels/linear/bf16_linear/bf16_linear.h"
 #include "kernels/rows/plane_reduce/plane_reduce.h"
 #include "kernels/step/blas_gemm/blas_gemm.h"
@@ -13,6 +15,8 @@ void register_kernels() {
   plancap::register_kernel(plane_reduce_info());
   plancap::register_kernel(bf16_linear_info());
   plancap::register_kernel(blas_gemm_info());
+  plancap::register_kernel(token_gates_info());
+  plancap::register_kernel(token_gates_grad_info());
 }
 
 }  // namespace sdm

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from sdm_runtime.layer.activations import SlotWeights
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.bank import initial_bank, no_readings
 from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.candidates import CandidateTables, candidate_tables
+from sdm_runtime.layer.gates import token_gates
 from sdm_runtime.layer.initialization import (
     init_decay_rates_,
     init_step_bias_,
@@ -194,13 +194,8 @@ class SparseDeltaMemory(nn.Module):
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Write strength and log-decay, float32 [B*H, T, 1]."""
-        beta = torch.sigmoid(self._project(self.b_proj, x).float())
-        # By head before the softplus: of a gradient with other strides its backward makes a tensor
-        # with strides that torch.compile does not expect.
-        step = self._project(self.a_proj, x).float() + self.dt_bias.float()
-        step = F.softplus(step.transpose(1, 2).contiguous())
-        log_decay = -self.A_log.float().exp().unsqueeze(-1) * step
-        return _to_sequences(beta.unsqueeze(-1)), log_decay.flatten(0, 1).unsqueeze(-1)
+        b, a = self._project(self.b_proj, x), self._project(self.a_proj, x)
+        return token_gates(a, b, self.A_log, self.dt_bias)
 
     def _select(
         self, scores: Tensor, norm: nn.Module | None, tables: CandidateTables

@@ -22,6 +22,8 @@ ROOMS = {
     "chunk_gradients": "chunk",
     "token_gradients": "chunk",
     "plane_reduce": "rows",
+    "token_gates": "layer",
+    "token_gates_grad": "layer",
 }
 
 TRAITS = KERNELS / "common/rows/row_formats.h"
@@ -179,6 +181,17 @@ def chunk_instances() -> list[Instance]:
     return one + passes
 
 
+def layer_instances() -> list[Instance]:
+    """The layer's kernels around the operation: one instance each."""
+    return [
+        Instance(name, name, params, bounds, f"{name}_device")
+        for name, params, bounds in (
+            ("token_gates", "TokenGatesParams", "kGateThreads"),
+            ("token_gates_grad", "TokenGatesGradParams", "kGroupLanes"),
+        )
+    ]
+
+
 def instances() -> list[Instance]:
     """Every device function of the step kernels."""
     return [
@@ -192,6 +205,7 @@ def instances() -> list[Instance]:
         *gemm_instances(),
         *reduce_instances(),
         *chunk_instances(),
+        *layer_instances(),
     ]
 
 

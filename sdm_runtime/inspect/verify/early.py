@@ -23,6 +23,7 @@ EARLY_FIELDS = {
     "gx_gemm": {"d_u", "x"},
     "gx_gwr": {"delta", "pd", "slots"},
     "gx_pa2": {"bpre", "records", "scales", "snap"},
+    "token_gates": {"a_log", "dt_bias"},
 }
 
 

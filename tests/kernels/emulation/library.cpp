@@ -16,6 +16,10 @@
 #include "kernels/chunk/token_gradients/token_gradients.h"
 #include "kernels/chunk/token_gradients/token_gradients_geometry.h"
 #include "kernels/common/math/float_mode.h"
+#include "kernels/layer/token_gates/token_gates.h"
+#include "kernels/layer/token_gates/token_gates_geometry.h"
+#include "kernels/layer/token_gates_grad/token_gates_grad.h"
+#include "kernels/layer/token_gates_grad/token_gates_grad_geometry.h"
 #include "kernels/rows/plane_reduce/plane_reduce.h"
 #include "kernels/rows/plane_reduce/plane_reduce_geometry.h"
 #include "kernels/step/step_kernels.h"
@@ -44,8 +48,9 @@ std::optional<sdm::GradientPass> gradient_pass(std::string_view name) {
 
 const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   if (const sdm::StepKernel* step = sdm::find_step_kernel(kernel)) return &step->info();
-  for (const auto* info : {&sdm::plane_reduce_info(), &sdm::chunk_prepare_info(),
-                           &sdm::pair_matrices_info(), &sdm::token_gradients_info()}) {
+  for (const auto* info :
+       {&sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
+        &sdm::token_gradients_info(), &sdm::token_gates_info(), &sdm::token_gates_grad_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -80,6 +85,13 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     const auto pass = gradient_pass(kernel);  // the first of those chosen, unless it is named
     return chunk_gradients_geometry(target, chunks,
                                     pass ? *pass : chunk_gradients_passes(target, chunks).front());
+  }
+  if (kernel == "token_gates")
+    return token_gates_geometry(*static_cast<const sdm::TokenGatesParams*>(params));
+  if (kernel == "token_gates_grad") {
+    // Of a device without clusters: the emulation has none.
+    return token_gates_grad_geometry(target,
+                                     *static_cast<const sdm::TokenGatesGradParams*>(params));
   }
   return plane_reduce_geometry(*static_cast<const sdm::PlaneReduceParams*>(params));
 }
