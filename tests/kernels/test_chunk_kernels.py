@@ -295,6 +295,60 @@ def test_token_gradients_are_those_of_the_reference(hd: int) -> None:
     assert dv[:, : case.C].isnan().all()
 
 
+@pytest.mark.parametrize("values", [F32, BF16])
+@pytest.mark.parametrize("heads", [1, 2, 3, 6])
+def test_token_gradients_of_heads_beside_each_other(heads: int, values: torch.dtype) -> None:
+    """The same values in the other layout."""
+    case, hd = ChunkCase(P=6, T=37, first_step=1), 36
+    _, segment = sizes(case)
+    d_u, innovation = torch.randn(2, case.chunks, case.C, hd).unbind(0)
+    beta = torch.randn(case.chunks, case.C)
+    apart, beside = poisoned((6, 37, hd), values), poisoned((6 // heads, 37, heads, hd), values)
+    dbeta, other = poisoned((6, 37, 1), values), poisoned((6, 37, 1), values)
+    chunk_kernels.token_gradients(segment, d_u, innovation, beta, apart, dbeta)
+    chunk_kernels.token_gradients(segment, d_u, innovation, beta, beside, other)
+    by_sequence = beside.transpose(1, 2).flatten(0, 1)
+    assert torch.equal(by_sequence[:, case.C :], apart[:, case.C :])
+    assert torch.equal(other[:, case.C :], dbeta[:, case.C :])
+    assert by_sequence[:, : case.C].isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dv": (4, 37, 8)}, "dbeta: expected float32 [4, 37, 1]"),
+        ({"dv": (3, 37, 3, 8)}, "dbeta: expected float32 [9, 37, 1]"),
+        ({"dv": (3, 37, 2, 9)}, "dv: expected float32 [B, T, H, 8]"),
+        ({"dv": (37, 6, 9)}, "dv: expected float32 [P, T, 8]"),
+        ({"dv": (6 * 37, 8)}, "dv: expected float32 [P, T, 8]"),
+        ({"dv": (3, 37, 0, 8), "dbeta": (0, 37, 1)}, "num_parallel: expected at least 1, got 0"),
+        ({"dv": (5, 37, 1, 8), "dbeta": (5, 37, 1)}, "num_parallel: expected"),
+        ({"dv": (3, 74, 2, 8), "dbeta": (6, 37, 1)}, "dbeta: expected float32 [6, 74, 1]"),
+    ],
+)
+def test_wrong_arguments_of_token_gradients(change: dict, message: str) -> None:
+    case = ChunkCase(P=6, T=37, first_step=1)
+    _, segment = sizes(case)
+    rows = torch.zeros(case.chunks, case.C, 8)
+    shapes = {"dv": (3, 37, 2, 8), "dbeta": (6, 37, 1)} | change
+    out = [poisoned(shapes[name], F32) for name in ("dv", "dbeta")]
+    beta = torch.zeros(case.chunks, case.C)
+    with pytest.raises(ValueError, match="token_gradients") as caught:
+        chunk_kernels.token_gradients(segment, rows, rows, beta, *out)
+    assert f"[token_gradients] {message}" in str(caught.value)
+    assert all(x.isnan().all() for x in out)
+
+
+def test_token_gradients_take_contiguous_rows() -> None:
+    case = ChunkCase(P=6, T=37)
+    rows, beta = torch.zeros(case.chunks, case.C, 8), torch.zeros(case.chunks, case.C)
+    strided = poisoned((3, 2, 37, 8), F32).transpose(1, 2)
+    given = sizes(case)[1], rows, rows, beta, strided, poisoned((6, 37, 1), F32)
+    with pytest.raises(ValueError, match=r"\[token_gradients\] dv: expected a contiguous tensor"):
+        chunk_kernels.token_gradients(*given)
+    assert strided.isnan().all()
+
+
 def test_the_comparisons_can_fail() -> None:
     case = CASES["plain"]
     inputs = chunk_inputs(case)

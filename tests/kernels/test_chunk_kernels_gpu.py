@@ -1,4 +1,4 @@
-"""The gradients of many chunks at once on a GPU: as in parts of few chunks, and as on the CPU."""
+"""Gradients of many chunks at once on a GPU: as in parts of few chunks, and as on the CPU."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from chunk_cases import (
     chunk_order,
     gradient_inputs,
     gradient_outputs,
+    poisoned,
     prepare_outputs,
 )
 from gpu import on_cpu, on_gpu
@@ -94,3 +95,21 @@ def test_gradients_of_whole_chunks(name: str) -> None:
     for key, exact in wanted.items():
         scale = exact.double().abs().max()
         assert (whole[key].double() - exact.double()).abs().max() <= limit * scale, key
+
+
+@pytest.mark.parametrize("hd", [30, 128, 260])
+@pytest.mark.parametrize("values", [F32, BF16])
+@pytest.mark.parametrize("heads", [1, 2, 6])
+def test_token_gradients_have_the_twins_bits(heads: int, values: torch.dtype, hd: int) -> None:
+    case = ChunkCase(P=6, T=117, first_step=1)
+    gen = torch.Generator().manual_seed(hd)
+    shape = (case.chunks, case.C)
+    given = {name: torch.randn(*shape, hd, generator=gen) for name in ("d_u", "innovation")}
+    given |= {"beta": torch.randn(shape, generator=gen)}
+    out = {"d_v": poisoned((6 // heads, 117, heads, hd), values)}
+    out |= {"d_beta": poisoned((6, 117, 1), values)}
+    after, segment = on_gpu(out), Segment(case.first_step, case.steps)
+    chunk_kernels.token_gradients(segment, **given, **out)
+    chunk_kernels.token_gradients(segment, **on_gpu(given), **after)
+    assert differing(on_cpu(after), out) == []
+    assert not out["d_v"][:, case.C :].isnan().any()

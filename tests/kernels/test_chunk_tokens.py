@@ -36,6 +36,12 @@ int64_t row64(int64_t t, int32_t p, int32_t c, int32_t first_step, int64_t chunk
 int64_t first_row(int64_t t, int32_t p, int32_t c, int32_t first_step, int32_t chunk) {
   return sdm::staged_chunk_tokens(Sizes{t, p, c}, first_step, chunk).first_row();
 }
+int64_t head_row(int64_t t, int32_t p, int32_t c, int32_t first_step, int32_t heads, int64_t chunk,
+                 int32_t token) {
+  const auto tokens = sdm::staged_head_tokens(Sizes{t, p, c}, heads, first_step, chunk);
+  const int64_t place = tokens.place(token);
+  return tokens.real(place) ? tokens.row(place) : -1;
+}
 int32_t count(int64_t t, int32_t p, int32_t c, int32_t first_step, int32_t chunk) {
   return sdm::staged_chunk_tokens(Sizes{t, p, c}, first_step, chunk).count(c);
 }
@@ -50,6 +56,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     for name, result, rest in (
         ("row32", ctypes.c_int64, [ctypes.c_int32, ctypes.c_int32]),
         ("row64", ctypes.c_int64, [ctypes.c_int64, ctypes.c_int32]),
+        ("head_row", ctypes.c_int64, [ctypes.c_int32, ctypes.c_int64, ctypes.c_int32]),
         ("first_row", ctypes.c_int64, [ctypes.c_int32]),
         ("count", ctypes.c_int32, [ctypes.c_int32]),
     ):
@@ -83,6 +90,23 @@ def test_rows_and_padding_of_every_chunk(library: ctypes.CDLL, t: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("heads", [1, 2, 3, 6])
+def test_rows_of_heads_beside_each_other(library: ctypes.CDLL, heads: int) -> None:
+    t, p, c, first_step = 11, 6, 4, 1
+    # Rows of [B, T, H] by sequence b*H + h and place.
+    rows = [
+        [(b * t + place) * heads + h for place in range(t)]
+        for b in range(p // heads)
+        for h in range(heads)
+    ]
+    assert sorted(itertools.chain(*rows)) == list(range(p * t))
+    for chunk, wanted in enumerate(staged_rows(t, p, c, first_step)):
+        for token, row in enumerate(wanted):
+            given = library.head_row(t, p, c, first_step, heads, chunk, token)
+            assert given == (-1 if row < 0 else rows[row // t][row % t])
+
+
+@needs_compiler
 def test_places_past_32_bits(library: ctypes.CDLL) -> None:
     t, p, c = (1 << 38) + 3, 2, 256
     last = (t - 1) // c
@@ -91,6 +115,9 @@ def test_places_past_32_bits(library: ctypes.CDLL) -> None:
     assert library.row64(t, p, c, 0, chunk, 2) == 2 * t - 1
     assert library.row64(t, p, c, 0, chunk, 3) == -1
     assert library.row32(t, p, c, last, 1, 2) == 2 * t - 1
+    assert library.head_row(t, p, c, 0, 2, chunk, 2) == 2 * t - 1
+    assert library.head_row(t, p, c, 0, 1, chunk, 2) == 2 * t - 1
+    assert library.head_row(t, p, c, 0, 2, chunk - 1, 2) == 2 * t - 2
 
 
 # What the launchers may do with T: check it, fill it in and name it as a field.

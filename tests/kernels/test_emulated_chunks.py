@@ -209,18 +209,21 @@ def test_a_block_takes_a_whole_chunk_where_chunks_are_many_and_fit() -> None:
 
 @pytest.mark.parametrize("hd", [1, 30, 36, 128, 130, 256])
 @pytest.mark.parametrize("values", [torch.float32, BF16])
-def test_token_gradients_give_the_twins_bits(hd: int, values: torch.dtype) -> None:
-    case = ChunkCase(P=2, T=37, first_step=1, values=values)
+@pytest.mark.parametrize("heads", [1, 3])
+def test_token_gradients_give_the_twins_bits(hd: int, values: torch.dtype, heads: int) -> None:
+    case = ChunkCase(P=6, T=37, first_step=1, values=values)
     gen = torch.Generator().manual_seed(hd)
     rows = case.chunks * case.C
     given: dict[str, Any] = {
         name: torch.randn(rows, hd, generator=gen) for name in ("d_u", "innovation")
     }
     given |= {"beta_rows": torch.randn(rows, generator=gen), "hd": hd, "wide": int(hd % 4 == 0)}
+    given |= {"heads": heads}
     given |= {f"{name}_type": ROW_CODES[values] for name in ("dv", "dbeta")}
     sizes = _call_sizes(case)
     given |= {k: x for k, x in sizes.items() if k not in ("num_gates", "num_writes", "num_reads")}
-    outputs = {"dv": poisoned((2, 37, hd), values), "dbeta": poisoned((2, 37, 1), values)}
+    shape = (6 // heads, 37, heads, hd)
+    outputs = {"dv": poisoned(shape, values), "dbeta": poisoned((6, 37, 1), values)}
     found = _assert_same_bits("token_gradients", given, outputs)
     for tensor in found.values():
         assert tensor[:, : case.C].isnan().all()

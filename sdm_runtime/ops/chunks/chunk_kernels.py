@@ -162,8 +162,8 @@ def token_gradients(
 ) -> None:
     """Write a segment's d_v = beta * d_u and d_beta = <d_u, innovation>; padding has none.
 
-    d_u and innovation f32 [N, C, hd], beta f32 [N*C] staged; d_v [P, T, hd] and d_beta [P, T, 1] of
-    float32 or bfloat16.
+    d_u and innovation f32 [N, C, hd], beta f32 [N*C] staged; d_v [P, T, hd] or [B, T, H, hd], and
+    d_beta [P, T, 1], of float32 or bfloat16, contiguous.
     """
     operands = {"d_u": d_u, "innovation": innovation, "beta": beta, "dv": d_v, "dbeta": d_beta}
     _launch(_core.token_gradients, operands, segment.first)

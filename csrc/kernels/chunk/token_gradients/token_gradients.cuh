@@ -36,10 +36,10 @@ __device__ __forceinline__ void token_gradients_device(const TokenGradientsParam
   const int64_t staged =
       int64_t{blockIdx.x} * (kTokenThreads / kLanes) + static_cast<int32_t>(threadIdx.x) / kLanes;
   if (staged >= int64_t{params.num_chunks} * params.chunk_size) return;
-  const int64_t row = unstaged_row(params, staged);
-  if (row < 0) return;
+  const UnstagedRows rows = unstaged_rows(params, staged);
+  if (!rows.real) return;
   const float beta = params.beta_rows[staged];
-  const int64_t from = staged * params.hd, to = row * params.hd;
+  const int64_t from = staged * params.hd, to = rows.dv * params.hd;
 
   // This lane's columns.
   float sum = 0.0f;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void token_gradients_device(const TokenGradientsParam
   for (int32_t distance = 1; distance < kLanes; distance *= 2) {
     sum = plus(sum, __shfl_xor_sync(~0u, sum, distance));
   }
-  if (lane == 0) store_value(params.dbeta, params.dbeta_type, row, sum);
+  if (lane == 0) store_value(params.dbeta, params.dbeta_type, rows.dbeta, sum);
 }
 
 }  // namespace sdm

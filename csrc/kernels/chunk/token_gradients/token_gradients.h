@@ -9,7 +9,7 @@ struct TokenGradientsArgs {
   TensorRef d_u;           // float32 [N, C, hd]
   TensorRef innovation;    // float32 [N, C, hd]: v minus the bank's answer at the token
   TensorRef beta;          // float32, N*C elements
-  TensorRef dv;            // float32 or bfloat16 [P, T, hd], out
+  TensorRef dv;            // float32 or bfloat16 [P, T, hd] or [B, T, H, hd] with P = B*H, out
   TensorRef dbeta;         // float32 or bfloat16 [P, T, 1], out
   int64_t first_step = 0;  // of the N chunks
 };

@@ -22,10 +22,10 @@ SDM_HD void add_lanes(const float* d_u, const float* innovation, int32_t hd, flo
 }
 
 SDM_MULTIVERSION
-void token_row(const TokenGradientsParams& params, int64_t staged, int64_t row) {
+void token_row(const TokenGradientsParams& params, int64_t staged, const UnstagedRows& rows) {
   const float* d_u = params.d_u + staged * params.hd;
   const float beta = params.beta_rows[staged];
-  const int64_t to = row * params.hd;
+  const int64_t to = rows.dv * params.hd;
   with_plain_format(params.dv_type, [&](auto format) SDM_INLINE_LAMBDA {
     using Bits = StoredBits<decltype(format)>;
     Bits* dv = static_cast<Bits*>(params.dv) + to;
@@ -38,7 +38,7 @@ void token_row(const TokenGradientsParams& params, int64_t staged, int64_t row) 
   for (int32_t count = kLanes / 2; count > 0; count /= 2) {
     for (int32_t i = 0; i < count; ++i) sums[i] = plus(sums[2 * i], sums[2 * i + 1]);
   }
-  store_value(params.dbeta, params.dbeta_type, row, sums[0]);
+  store_value(params.dbeta, params.dbeta_type, rows.dbeta, sums[0]);
 }
 
 }  // namespace
@@ -50,8 +50,8 @@ void token_gradients_host(const TokenGradientsParams& params) {
     const FloatMode mode;
 #pragma omp for schedule(static)
     for (int64_t staged = 0; staged < tokens; ++staged) {
-      const int64_t row = unstaged_row(params, staged);
-      if (row >= 0) token_row(params, staged, row);
+      const UnstagedRows rows = unstaged_rows(params, staged);
+      if (rows.real) token_row(params, staged, rows);
     }
   }
 }

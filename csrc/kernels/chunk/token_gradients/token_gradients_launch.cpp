@@ -17,8 +17,9 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(TokenGradientsParams, dbeta),        SDM_FIELD(TokenGradientsParams, num_tokens),
     SDM_FIELD(TokenGradientsParams, first_step),   SDM_FIELD(TokenGradientsParams, num_chunks),
     SDM_FIELD(TokenGradientsParams, num_parallel), SDM_FIELD(TokenGradientsParams, chunk_size),
-    SDM_FIELD(TokenGradientsParams, hd),           SDM_FIELD(TokenGradientsParams, dv_type),
-    SDM_FIELD(TokenGradientsParams, dbeta_type),   SDM_FIELD(TokenGradientsParams, wide),
+    SDM_FIELD(TokenGradientsParams, hd),           SDM_FIELD(TokenGradientsParams, heads),
+    SDM_FIELD(TokenGradientsParams, dv_type),      SDM_FIELD(TokenGradientsParams, dbeta_type),
+    SDM_FIELD(TokenGradientsParams, wide),
 };
 
 void run_host(const void* params) {
@@ -29,13 +30,28 @@ bool aligned(const TensorRef& tensor, uint32_t bytes) {
   return reinterpret_cast<uintptr_t>(tensor.data) % bytes == 0;
 }
 
+struct ValueRows {
+  RowType type;
+  int64_t sequences, tokens, heads;
+};
+
+// Of dv: the layout of v, by its dimensions.
+ValueRows expect_value_rows(const TensorRef& dv, int64_t hd) {
+  if (dv.ndim != 4) {
+    const RowType type = expect_values(kName, "dv", dv, {"P", "T", hd});
+    return {type, dv.shape[0], dv.shape[1], 1};
+  }
+  const RowType type = expect_values(kName, "dv", dv, {"B", "T", "H", hd});
+  return {type, dv.shape[0] * dv.shape[2], dv.shape[1], dv.shape[2]};
+}
+
 TokenGradientsParams check_and_fill(const plancap::Target& target, const TokenGradientsArgs& args) {
   TokenGradientsParams params{};
   expect_tensor(kName, "d_u", args.d_u, Dtype::kFloat32, {"N", "C", "hd"});
   const int64_t n = args.d_u.shape[0], c = args.d_u.shape[1], hd = args.d_u.shape[2];
   expect_head_dim(kName, hd);
-  params.dv_type = expect_values(kName, "dv", args.dv, {"P", "T", hd});
-  const int64_t p = args.dv.shape[0], t = args.dv.shape[1];
+  const ValueRows dv = expect_value_rows(args.dv, hd);
+  const int64_t p = dv.sequences, t = dv.tokens;
   params.dbeta_type = expect_values(kName, "dbeta", args.dbeta, {p, t, 1});
   // One write and one read: entries play no part here.
   expect_chunks(kName,
@@ -61,6 +77,8 @@ TokenGradientsParams check_and_fill(const plancap::Target& target, const TokenGr
   params.num_parallel = static_cast<int32_t>(p);
   params.chunk_size = static_cast<int32_t>(c);
   params.hd = static_cast<int32_t>(hd);
+  params.heads = static_cast<int32_t>(dv.heads);
+  params.dv_type = dv.type;
   const bool wide = hd % 4 == 0 && aligned(args.d_u, 16) && aligned(args.innovation, 16) &&
                     aligned(args.dv, 4 * dtype_bytes(args.dv.dtype));
   params.wide = wide ? 1 : 0;

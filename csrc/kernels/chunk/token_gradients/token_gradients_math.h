@@ -6,13 +6,18 @@
 
 namespace sdm {
 
-// Of a staged token: its row in [P, T, .], or -1 for padding.
-SDM_HD int64_t unstaged_row(const TokenGradientsParams& params, int64_t staged) {
-  const ChunkTokens tokens =
-      staged_chunk_tokens(params, params.first_step, staged / params.chunk_size);
-  const int64_t place = tokens.place(staged % params.chunk_size);
-  if (!tokens.real(place)) return -1;
-  return tokens.row(place);
+// A staged token's rows in the gradients; padding has none.
+struct UnstagedRows {
+  int64_t dv, dbeta;
+  bool real;
+};
+
+SDM_HD UnstagedRows unstaged_rows(const TokenGradientsParams& params, int64_t staged) {
+  const int64_t chunk = staged / params.chunk_size;
+  const ChunkTokens tokens = staged_chunk_tokens(params, params.first_step, chunk);
+  const ChunkTokens beside = staged_head_tokens(params, params.heads, params.first_step, chunk);
+  const int64_t place = tokens.place(staged - chunk * params.chunk_size);
+  return {beside.row(place), tokens.row(place), tokens.real(place)};
 }
 
 // Lane l adds up columns 4l .. 4l+3 of every 128 in order; then the balanced tree over the lanes.

@@ -1,6 +1,6 @@
 // Which tokens of a chunk are real (not padding), and where they stand in the caller's tensors.
 //
-// Three numbers answer both for a chunk, and all that ask go through them. Today they follow from
+// Four numbers answer both for a chunk, and all that ask go through them. Today they follow from
 // sizes that all sequences share; a batch of sequences of several lengths would take them from a
 // table with one row for each chunk.
 #pragma once
@@ -9,18 +9,19 @@
 namespace sdm {
 
 struct ChunkTokens {
-  int64_t before;  // rows of the caller's [P, T, .] ahead of the chunk's sequence
-  int64_t first;   // the place in that sequence of the chunk's first token
-  int64_t length;  // tokens of the sequence: what is behind them is padding
+  int64_t before;     // the row of the sequence's first token in the caller's [P, T, .]
+  int64_t first;      // the place in that sequence of the chunk's first token
+  int64_t length;     // tokens of the sequence: what is behind them is padding
+  int64_t apart = 1;  // rows from a token to the next one of its sequence
 
   // The place in the sequence of the chunk's token `token`, counted from 0.
   SDM_HD int64_t place(int64_t token) const { return first + token; }
   // Of the token at that place.
   SDM_HD bool real(int64_t place) const { return place < length; }
-  SDM_HD int64_t row(int64_t place) const { return before + place; }
+  SDM_HD int64_t row(int64_t place) const { return before + place * apart; }
 
   // The row of the chunk's first token, which a chunk that has real tokens has.
-  SDM_HD int64_t first_row() const { return before + first; }
+  SDM_HD int64_t first_row() const { return row(first); }
   // How many tokens of a chunk of `chunk_size` are real.
   SDM_HD int32_t count(int32_t chunk_size) const {
     const int64_t left = length - first;
@@ -42,6 +43,19 @@ SDM_HD ChunkTokens staged_chunk_tokens(const Sizes& sizes, int32_t first_step, I
   const Int step = chunk / sizes.num_parallel;
   const Int sequence = chunk - step * sizes.num_parallel;
   return chunk_tokens(sizes, int64_t{step} + first_step, sequence);
+}
+
+// The same in a caller's [B, T, heads, .]: head h of batch element b is sequence b*heads + h, and a
+// token's heads lie beside each other. With one head it is [P, T, .].
+template <typename Sizes, typename Int>
+SDM_HD ChunkTokens staged_head_tokens(const Sizes& sizes, int32_t heads, int32_t first_step,
+                                      Int chunk) {
+  const auto sequence = static_cast<int32_t>(chunk % sizes.num_parallel);
+  const int32_t head = sequence % heads;
+  ChunkTokens tokens = staged_chunk_tokens(sizes, first_step, chunk);
+  tokens.before = (sequence - head) * sizes.num_tokens + head;
+  tokens.apart = heads;
+  return tokens;
 }
 
 }  // namespace sdm
