@@ -54,14 +54,16 @@ def sdm_write_read(
     between two graphs.
 
     The inputs are [P, T, .] or [P*T, .], of any strides, on memory's device and apart from the
-    bank. k_val, v and q_val are rounded to the bank's dtype on entry; beta and g are used in
-    float32. A token that names a write slot twice decays it by both gates and writes both weights.
+    bank. v may also be [B, T, H, hd], as a projection of heads beside each other leaves it: head h
+    of batch element b is sequence b*H + h, and the readings come in the same way. k_val, v and
+    q_val are rounded to the bank's dtype on entry; beta and g are used in float32. A token that
+    names a write slot twice decays it by both gates and writes both weights.
 
     Args:
         memory: bfloat16 or float32 [rows, hd], contiguous, advanced in place. Rows: P * S.
         k_idx: int32 or int64 [.., W], absolute bank rows, 1 <= W <= 256.
         k_val: floating [.., W], write weights.
-        v: floating [.., hd], values.
+        v: floating [.., hd] or [B, T, H, hd] with B * H = P, values.
         beta: floating [.., 1], write strengths.
         g: floating [.., 1] or [.., W], natural logarithms of the decays, one a token or a write.
         q_idx: int32 or int64 [.., R], absolute bank rows, 1 <= R <= 256.
@@ -79,7 +81,7 @@ def sdm_write_read(
             within one chunk, if one of them writes it.
 
     Returns:
-        The readings [P*T, hd] in the bank's dtype.
+        The readings in the bank's dtype, contiguous: [P*T, hd]; for v [B, T, H, hd] of that shape.
 
     Raises:
         ValueError: A shape, range, device, layout or option that does not fit, by name. With the

@@ -74,6 +74,16 @@ def make_inputs(case: Case) -> dict[str, Tensor]:
     return inputs
 
 
+def beside(x: Tensor, heads: int) -> Tensor:
+    """x [P, T, D] as [P / heads, T, heads, D], contiguous: heads beside each other."""
+    return x.unflatten(0, (-1, heads)).transpose(1, 2).contiguous()
+
+
+def apart(x: Tensor) -> Tensor:
+    """The inverse: [B, T, H, D] as [B*H, T, D]."""
+    return x.transpose(1, 2).flatten(0, 1)
+
+
 def make_grad(case: Case) -> Tensor:
     """A gradient of the readings [P*T, hd], in the bank's dtype."""
     gen = torch.Generator().manual_seed(case.seed + 1000)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_cases import DIFFERENTIABLE, Case, call, errors, make_grad, make_inputs, relative_error, run
+from op_cases import (
+    DIFFERENTIABLE,
+    Case,
+    apart,
+    beside,
+    call,
+    errors,
+    make_grad,
+    make_inputs,
+    relative_error,
+    run,
+)
 
 import sdm_runtime
 from sdm_runtime.ops.backward import operands as chain_operands
@@ -80,6 +91,23 @@ def test_every_option_runs_and_repeats(options):
     for _ in range(5):
         for name, x in _run_on_gpu(case, **options).items():
             assert torch.equal(x, first[name]), name
+
+
+@pytest.mark.parametrize("dtype", _LIMIT, ids=["f32", "bf16"])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_heads_beside_each_other_give_the_same_bits(heads, dtype):
+    case = Case(P=6, T=70, hd=36, dtype=dtype)
+    wanted = _run_on_gpu(case)
+    leaves = _on_gpu(case)
+    leaves["v"] = beside(leaves["v"], heads)
+    for name in DIFFERENTIABLE:
+        leaves[name].requires_grad_()
+    readings = call(case, leaves)
+    readings.backward(beside(make_grad(case).view(6, 70, 36), heads).cuda())
+    assert torch.equal(apart(readings).flatten(0, 1), wanted["readings"])
+    for name in DIFFERENTIABLE:
+        grad = apart(leaves[name].grad) if name == "v" else leaves[name].grad
+        assert torch.equal(grad, wanted[name]), name
 
 
 def test_fixed_and_auto_differ_at_most_in_the_product():

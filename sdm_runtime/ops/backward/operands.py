@@ -80,7 +80,7 @@ def allocate_operands(bank: Tensor, saved: Saved, call: Call) -> ChainOperands:
 def fill_operands(
     operands: ChainOperands, saved: Saved, grad_readings: Tensor, geometry: Geometry
 ) -> None:
-    """Clear grad, stage gy and write d_u = QX^T gy; grad_readings is [P, T, hd]."""
+    """Clear grad, stage gy and write d_u = QX^T gy; grad_readings as stage_into takes it."""
     gy = operands.gy
     with SideStream(gy.device, worthwhile=operands.grad.nbytes >= _LARGE_BYTES) as side:
         with side.stream():

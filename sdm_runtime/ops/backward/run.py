@@ -15,14 +15,14 @@ from sdm_runtime.ops.backward.terms import InputGradients, input_gradients
 from sdm_runtime.ops.call.bank_lease import BankLease
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry
-from sdm_runtime.ops.call.staging import Inputs
+from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape
 from sdm_runtime.ops.chunks.chunk_kernels import WeightGradients, kernel_dtype
 from sdm_runtime.ops.forward.store import Saved
 from sdm_runtime.ops.routes.step_chain import report
 
 
 class InputForms(NamedTuple):
-    """What the gradients take from the inputs: dtypes, and how many gates a token has."""
+    """What the gradients take from the inputs: dtypes, gates of a token, heads of v."""
 
     k_val: torch.dtype
     v: torch.dtype
@@ -30,16 +30,25 @@ class InputForms(NamedTuple):
     g: torch.dtype
     q_val: torch.dtype
     gates: int
+    heads: int | None  # H of v [B, T, H, hd]
 
 
 def forms_of(inputs: Inputs) -> InputForms:
-    """The forms of a call's inputs [P, T, .]."""
+    """The forms of a call's inputs."""
     k_val, v, beta, g, q_val = inputs.k_val, inputs.v, inputs.beta, inputs.g, inputs.q_val
-    return InputForms(k_val.dtype, v.dtype, beta.dtype, g.dtype, q_val.dtype, g.shape[2])
+    return InputForms(
+        k_val=k_val.dtype,
+        v=v.dtype,
+        beta=beta.dtype,
+        g=g.dtype,
+        q_val=q_val.dtype,
+        gates=g.shape[2],
+        heads=heads_of(inputs),
+    )
 
 
 class Gradients(NamedTuple):
-    """Each in its input's dtype and [P, T, .] shape."""
+    """Each in its input's dtype and shape, [P, T, .]; v's may be [B, T, H, hd]."""
 
     memory: Tensor
     k_val: Tensor
@@ -56,7 +65,9 @@ def run_backward(
     grad_readings: Tensor,
     call: Call,
 ) -> Gradients:
-    """Restore the lease's bank and return the gradients for grad_readings [P*T, hd].
+    """Restore the lease's bank and return the gradients for grad_readings.
+
+    They are [P*T, hd], or [B, T, H, hd] where v is, of any strides.
 
     Raises:
         CudaError, PlanError: The chain failed before its first launch: memory ran out, or an
@@ -65,7 +76,7 @@ def run_backward(
     """
     bank, geometry = lease.bank, call.geometry
     operands = allocate_operands(bank, saved, call)
-    gy = grad_readings.view(geometry.sequences, geometry.tokens, geometry.head_dim)
+    gy = grad_readings.view(rows_shape(geometry, forms.heads))
     fill_operands(operands, saved, gy, geometry)
 
     _run_chain(lease, operands, call)
@@ -110,9 +121,11 @@ def allocate_gradients(
 ) -> InputGradients:
     """Room for the gradients of the inputs, each in the kernels' dtype for its own."""
 
-    def new(dtype: torch.dtype, width: int) -> Tensor:
-        shape = (geometry.sequences, geometry.tokens, width)
+    def room(dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
         return torch.empty(shape, dtype=kernel_dtype(dtype), device=device)
+
+    def new(dtype: torch.dtype, width: int) -> Tensor:
+        return room(dtype, (geometry.sequences, geometry.tokens, width))
 
     return InputGradients(
         weights=WeightGradients(
@@ -120,6 +133,6 @@ def allocate_gradients(
             q=new(forms.q_val, geometry.reads),
             g=new(forms.g, forms.gates),
         ),
-        v=new(forms.v, geometry.head_dim),
+        v=room(forms.v, rows_shape(geometry, forms.heads)),
         beta=new(forms.beta, 1),
     )

@@ -28,7 +28,7 @@ class InputGradients(NamedTuple):
     """Of the inputs, [P, T, .], contiguous."""
 
     weights: WeightGradients
-    v: Tensor
+    v: Tensor  # or [B, T, H, hd]
     beta: Tensor
 
 

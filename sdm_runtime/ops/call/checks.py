@@ -42,7 +42,7 @@ def check_call(
     gemm: str,
     shared_bank: bool,
 ) -> tuple[Inputs, Call]:
-    """The inputs as [P, T, .] views and the call's sizes; raises for anything that does not fit."""
+    """The inputs as Inputs describes them and the call's sizes; raises for what does not fit."""
     _check_tensors(memory, inputs)
     for name, x in inputs._asdict().items():
         check_apart(memory, name, x)
@@ -179,11 +179,11 @@ def _check_shapes(memory: Tensor, inputs: Inputs, sequences: int, chunk_size: in
         ("q_idx", inputs.q_idx, ()),
         ("k_val", inputs.k_val, (writes,)),
         ("q_val", inputs.q_val, (reads,)),
-        ("v", inputs.v, (head_dim,)),
         ("beta", inputs.beta, (1,)),
         ("g", inputs.g, (1, writes)),
     ):
         _check_shape(name, x, sequences, tokens, widths)
+    _check_values(inputs.v, sequences, tokens, head_dim)
     chunk = effective_chunk(chunk_size, tokens)
     return Geometry(sequences, tokens, chunk, writes, reads, head_dim, memory.shape[0])
 
@@ -210,6 +210,19 @@ def _check_shape(
             name,
             f"[{sequences}, {tokens}, {last}] or [{sequences * tokens}, {last}]",
             describe(x),
+        )
+
+
+def _check_values(v: Tensor, sequences: int, tokens: int, head_dim: int) -> None:
+    if v.dim() != 4:
+        _check_shape("v", v, sequences, tokens, (head_dim,))
+        return
+    batch, tokens_of_v, heads, width = v.shape
+    if batch * heads != sequences or tokens_of_v != tokens or width != head_dim:
+        raise _value(
+            "v",
+            f"[B, {tokens}, H, {head_dim}] with B * H = num_parallel = {sequences}",
+            describe(v),
         )
 
 

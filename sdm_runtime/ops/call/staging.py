@@ -11,7 +11,10 @@ from sdm_runtime.ops.call.geometry import Geometry, Segment
 
 
 class Inputs(NamedTuple):
-    """The caller's tensors as [P, T, .] views, still in their own dtypes."""
+    """The caller's tensors as [P, T, .] views, still in their own dtypes and strides.
+
+    v may be [B, T, H, hd] with P = B * H: head h of batch element b is sequence b*H + h.
+    """
 
     k_idx: Tensor
     k_val: Tensor
@@ -33,13 +36,25 @@ class Chunks(NamedTuple):
 
 
 def as_sequences(x: Tensor, sequences: int) -> Tensor:
-    """View [P, T, D] or [P*T, D] as [P, T, D]."""
-    return x if x.dim() == 3 else x.reshape(sequences, x.shape[0] // sequences, x.shape[1])
+    """View [P*T, D] as [P, T, D]; others stay as they are."""
+    return x if x.dim() != 2 else x.reshape(sequences, x.shape[0] // sequences, x.shape[1])
+
+
+def heads_of(inputs: Inputs) -> int | None:
+    """H of v [B, T, H, hd]; None of v [P, T, hd]."""
+    return inputs.v.shape[2] if inputs.v.dim() == 4 else None
+
+
+def rows_shape(geometry: Geometry, heads: int | None) -> tuple[int, ...]:
+    """The shape of a caller's rows of hd: [P, T, hd], or with heads [P / heads, T, heads, hd]."""
+    if heads is None:
+        return geometry.sequences, geometry.tokens, geometry.head_dim
+    return geometry.sequences // heads, geometry.tokens, heads, geometry.head_dim
 
 
 def stage(x: Tensor, geometry: Geometry, segment: Segment, dtype: torch.dtype) -> Tensor:
-    """Cut x [P, T, D] into the segment's chunks: [steps * P, C, D] of dtype, contiguous."""
-    shape = (segment.steps * geometry.sequences, geometry.chunk, x.shape[2])
+    """Cut x [P, T, D] or [B, T, H, D] into the segment's chunks: [steps * P, C, D], contiguous."""
+    shape = (segment.steps * geometry.sequences, geometry.chunk, x.shape[-1])
     out = torch.empty(shape, dtype=dtype, device=x.device)
     stage_into(x, geometry, segment, out)
     return out
@@ -51,30 +66,45 @@ def stage_into(
     """The same into out, rounding to its dtype; ragged tails hold `padding`."""
     begin, end = geometry.token_range(segment)
     chunk, steps = geometry.chunk, segment.steps
-    target = out.view(steps, geometry.sequences, chunk, x.shape[2]).transpose(0, 1)
+    target = _as_rows(out, x, geometry, segment)
     whole = (end - begin) // chunk
     cut = begin + whole * chunk
     # Cut nothing that is whole: a backward's device waits for these operations.
     source = x if whole * chunk == x.shape[1] else x[:, begin:cut]
     rows = target if whole == steps else target[:, :whole]
-    rows.copy_(source.view(x.shape[0], whole, chunk, x.shape[2]))
+    rows.copy_(source.view(x.shape[0], whole, chunk, *x.shape[2:]))
     if whole < steps:
         target[:, whole, : end - cut] = x[:, cut:end]
         target[:, whole, end - cut :] = padding
 
 
 def unstage(x: Tensor, out: Tensor, geometry: Geometry, segment: Segment) -> None:
-    """Write a segment's rows x [steps * P, C, D] into out [P, T, D], rounding to its dtype."""
+    """Write a segment's chunks x [steps * P, C, D] into out, rounding to its dtype.
+
+    out [P, T, D] or [B, T, H, D].
+    """
     begin, end = geometry.token_range(segment)
     chunk = geometry.chunk
-    source = x.view(segment.steps, geometry.sequences, chunk, x.shape[2]).transpose(0, 1)
+    source = _as_rows(x, out, geometry, segment)
     whole = (end - begin) // chunk
     cut = begin + whole * chunk
     target = out if whole * chunk == out.shape[1] else out[:, begin:cut]
     rows = source if whole == segment.steps else source[:, :whole]
-    target.view(out.shape[0], whole, chunk, out.shape[2]).copy_(rows)
+    target.view(out.shape[0], whole, chunk, *out.shape[2:]).copy_(rows)
     if cut < end:
         out[:, cut:end] = source[:, whole, : end - cut]
+
+
+def _as_rows(chunks: Tensor, rows: Tensor, geometry: Geometry, segment: Segment) -> Tensor:
+    """View chunks [steps * P, C, D] in the order of rows, whose tokens are cut into chunks.
+
+    [P, steps, C, D] for rows [P, T, D], and [B, steps, C, H, D] for rows [B, T, H, D].
+    """
+    steps, chunk, width = segment.steps, geometry.chunk, chunks.shape[2]
+    if rows.dim() == 3:
+        return chunks.view(steps, geometry.sequences, chunk, width).transpose(0, 1)
+    batch, heads = rows.shape[0], rows.shape[2]
+    return chunks.view(steps, batch, heads, chunk, width).permute(1, 0, 3, 2, 4)
 
 
 def stage_chunks(

@@ -8,7 +8,7 @@ from torch import Tensor
 from sdm_runtime.ops.call.bank_lease import raise_version
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry, Segment
-from sdm_runtime.ops.call.staging import Inputs, stage, unstage
+from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape, stage, unstage
 from sdm_runtime.ops.chunks.chunk_kernels import (
     ChunkEvents,
     kernel_inputs,
@@ -29,14 +29,16 @@ def run_forward(
 ) -> tuple[Tensor, Saved | None]:
     """Advance bank [rows, hd] in place over all tokens, and record the dispatch.
 
-    Returns the readings [P*T, hd] in the bank's dtype, and what a backward needs if it is kept.
+    Returns the readings in the bank's dtype, [P*T, hd] or for v [B, T, H, hd] of that shape, and
+    what a backward needs if it is kept.
     Otherwise working memory does not grow with T. Both ways run the same operations on the same
     segments, so their bits agree.
     """
     geometry = call.geometry
     # Allocated in its last shape: autograd would refuse to let the caller change a view in place.
-    readings = bank.new_empty(geometry.sequences * geometry.tokens, geometry.head_dim)
-    by_sequence = readings.view(geometry.sequences, geometry.tokens, geometry.head_dim)
+    shape = rows_shape(geometry, heads_of(inputs))
+    readings = bank.new_empty(shape if len(shape) == 4 else (shape[0] * shape[1], shape[2]))
+    rows = readings.view(shape)
     segments = list(geometry.segments(cuda=bank.is_cuda))
     store: Store
     if keep:
@@ -44,7 +46,7 @@ def run_forward(
     else:
         store = DropStore(bank, geometry, segments[0].steps)
     raise_version(bank)
-    done = [_run_segment(bank, inputs, geometry, s, by_sequence, store) for s in segments]
+    done = [_run_segment(bank, inputs, geometry, s, rows, store) for s in segments]
     chains = [chain for steps in done for chain in steps.chains]
     report("sdm_write_read.forward", call, GEMM_CHOICE, bank.device, chains)
     return readings, store.finish()
