@@ -26,14 +26,14 @@ def initial_bank(memory: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
     return bank
 
 
-def no_readings(bank: Tensor, operands: Sequence[Tensor]) -> Tensor:
-    """The readings [0, hd] of a call without tokens, in the bank's dtype.
+def no_readings(bank: Tensor, operands: Sequence[Tensor], values: Tensor) -> Tensor:
+    """The readings of a call without tokens, in the bank's dtype and as the values [B, T, H, hd].
 
     They hang on the bank and the operands as any call's do: the backward gives all of them zeros,
     so that no parameter is left out where several processes add up their gradients.
     """
     parts = [t.flatten()[:0].sum() for t in (bank, *operands) if t.requires_grad]
-    readings = bank.new_empty(0, bank.shape[1])
+    readings = bank.new_empty(values.shape)
     return readings + torch.stack([part.float() for part in parts]).sum() if parts else readings
 
 

@@ -110,8 +110,7 @@ class SparseDeltaMemory(nn.Module):
         plain = plain_linear(self.Wv_write)
         weight = None if plain is None else plain.weight
         dtype = check_inputs(self.args, self.A_log.device, weight, x, cache)
-        batch, tokens, _ = x.shape
-        values = _to_sequences(self._split_heads(self._project(self.Wv_write, x)))
+        values = self._split_heads(self._project(self.Wv_write, x))
         beta, log_decay = self._gates(x)
         key_scores, query_scores = self._project(self.Wk_write, x), self._project(self.Wq_read, x)
         k_idx, k_val = self._select(key_scores, self.key_bn, self._write_tables)
@@ -123,8 +122,7 @@ class SparseDeltaMemory(nn.Module):
             readings, new_cache = self._remember(
                 x, dtype, cache, (k_idx, k_val, values, beta, log_decay, q_idx, q_val)
             )
-        per_head = readings.view(batch, self.args.num_heads, tokens, self.args.head_dim)
-        y = self._project_out(x, per_head.to(dtype), dtype)
+        y = self._project_out(x, readings.to(dtype), dtype)
         if cache is not None:
             cache.returned()
         return y, new_cache
@@ -215,13 +213,13 @@ class SparseDeltaMemory(nn.Module):
     def _remember(
         self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None, operands: tuple[Tensor, ...]
     ) -> tuple[Tensor, MemoryCache]:
-        """Advance the bank by the call's tokens: the readings [B*H*T, head_dim] and the cache."""
+        """Advance the bank by the call's tokens: the readings [B, T, H, head_dim] and the cache."""
         bank, tokens = self._bank_for_call(x, dtype, cache, operands[0]), x.shape[1]
         if bank.numel() and tokens:
             readings = self._write_read(bank, operands)
             advanced = readings.requires_grad
         else:
-            readings, advanced = no_readings(bank, operands), False
+            readings, advanced = no_readings(bank, operands, operands[2]), False
         seen = tokens if cache is None else cache.tokens + tokens
         new_cache = MemoryCache(bank, seen, valid_until_backward=advanced)
         if advanced:
@@ -241,7 +239,7 @@ class SparseDeltaMemory(nn.Module):
         return torch.zeros(rows, args.head_dim, dtype=dtype, device=x.device)
 
     def _write_read(self, bank: Tensor, operands: tuple[Tensor, ...]) -> Tensor:
-        """Run the operation on `bank` in place: the readings [B*H*T, head_dim]."""
+        """Run the operation on `bank` in place: the readings [B, T, H, head_dim]."""
         args = self.args
         return sdm_write_read(
             bank,
@@ -254,10 +252,10 @@ class SparseDeltaMemory(nn.Module):
         )
 
     def _project_out(self, x: Tensor, readings: Tensor, dtype: torch.dtype) -> Tensor:
-        """From readings [B, H, T, head_dim] to the output [B, T, dim]."""
+        """From readings [B, T, H, head_dim] to the output [B, T, dim]."""
         if self.readings_norm is not None:
             readings = self.readings_norm(readings)
-        merged = readings.transpose(1, 2).flatten(2)
+        merged = readings.flatten(2)
         if self.Wog is not None:
             merged = merged * torch.sigmoid(self._project(self.Wog, x))
         return self._project(self.Wo, merged.to(dtype))

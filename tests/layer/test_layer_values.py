@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from layer_cases import OPTIONS, error, gradients, make_input, make_layer
 from layer_model64 import params64, run64
+from torch import Tensor
 
-from sdm_runtime import last_dispatch
+from sdm_runtime import last_dispatch, sdm_write_read
+from sdm_runtime.layer import memory_layer
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -102,3 +106,26 @@ def test_options_reach_the_operation() -> None:
     layer = make_layer(chunk_size=None)
     layer(make_input(layer, tokens=130))
     assert last_dispatch()["geometry"]["C"] == 64
+
+
+def test_values_and_readings_lie_as_the_projections_have_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No copy between heads and sequences."""
+    layer = make_layer(num_heads=3)
+    lies: dict[str, Tensor] = {}
+
+    def spied(bank: Tensor, *operands: Tensor, **options: Any) -> Tensor:
+        lies["v"] = operands[2]
+        lies["readings"] = readings = sdm_write_read(bank, *operands, **options)
+        readings.register_hook(lambda grad: lies.__setitem__("gradient", grad))
+        return readings
+
+    monkeypatch.setattr(memory_layer, "sdm_write_read", spied)
+    layer.Wv_write.register_forward_hook(lambda *given: lies.__setitem__("values", given[2]))
+    layer.Wo.register_forward_pre_hook(lambda _, given: lies.__setitem__("merged", given[0]))
+    layer(make_input(layer))[0].square().sum().backward()
+    assert lies["v"].shape == lies["readings"].shape == lies["gradient"].shape == (2, 21, 3, 4)
+    assert lies["v"].data_ptr() == lies["values"].data_ptr()
+    assert lies["merged"].data_ptr() == lies["readings"].data_ptr()
+    assert lies["gradient"].is_contiguous()
