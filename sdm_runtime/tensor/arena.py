@@ -48,6 +48,7 @@ class ArenaLayout:
                 below, first = self._places[part.over]
                 assert size <= prod(below.shape) * below.dtype.itemsize, (part, below)
             self._places[part.name] = part, first
+        self._strides = {p.name: _contiguous_strides(p.shape) for p in parts}
         self.words = -(-end // _WORD.itemsize)
         self.operands = tuple(part.name for part in parts if part.operand)
         read = [
@@ -61,6 +62,10 @@ class ArenaLayout:
         """A part and its first byte; None for a name that is not there."""
         return self._places.get(name)
 
+    def strides(self, name: str) -> tuple[int, ...]:
+        """A part's, in elements."""
+        return self._strides[name]
+
     def allocate(self, beside: Tensor) -> Arena:
         """Room for all of them on a tensor's device, not initialized."""
         return Arena(self, beside.new_empty(self.words, dtype=_WORD))
@@ -69,12 +74,13 @@ class ArenaLayout:
 class Arena:
     """The parts in ``memory``, contiguous int64 ``[words]``."""
 
-    __slots__ = ("_made", "layout", "memory")
+    __slots__ = ("_made", "_words", "layout", "memory")
 
     def __init__(self, layout: ArenaLayout, memory: Tensor):
         """Nothing is made of the memory yet."""
         self.layout, self.memory = layout, memory
         self._made: dict[str, Tensor] = {}
+        self._words: dict[torch.dtype, Tensor] = {}  # the memory as each dtype that was asked for
 
     def __getitem__(self, name: str) -> Tensor:
         """The part of this name, made when it is first asked for."""
@@ -92,12 +98,18 @@ class Arena:
         if placed is None:
             return None
         part, first = placed
-        size = part.dtype.itemsize
-        whole = self.memory.view(part.dtype)
-        flat = whole.narrow(0, first // size, prod(part.shape))
-        made = self._made[name] = flat.view(part.shape)
+        words = self._words.get(part.dtype)
+        if words is None:
+            words = self._words[part.dtype] = self.memory.view(part.dtype)
+        # One view each: a call makes a dozen.
+        offset = words.storage_offset() + first // part.dtype.itemsize
+        made = self._made[name] = words.as_strided(part.shape, self.layout.strides(name), offset)
         return made
 
     def operands(self) -> dict[str, Tensor]:
         """The parts that plans use, by name."""
         return {name: self[name] for name in self.layout.operands}
+
+
+def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))

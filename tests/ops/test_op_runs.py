@@ -95,7 +95,7 @@ class _Calls(TorchDispatchMode):
     """Operations that launch something on a device (views and allocations do not)."""
 
     FREE: tuple[str, ...] = ("select", "slice", "view", "unbind", "detach", "empty", "expand")
-    FREE += ("alias", "new_empty", "permute", "transpose", "unsqueeze")
+    FREE += ("alias", "as_strided", "new_empty", "permute", "transpose", "unsqueeze")
 
     def __init__(self):
         super().__init__()

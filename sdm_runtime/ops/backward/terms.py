@@ -13,7 +13,7 @@ from sdm_runtime.kernels import num_slices
 from sdm_runtime.ops.backward.operands import ChainOperands
 from sdm_runtime.ops.backward.plane_sums import allocate_sums, sum_planes
 from sdm_runtime.ops.backward.side_stream import SideStream
-from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.call.geometry import Geometry, Segment, part_of
 from sdm_runtime.ops.chunks.chunk_kernels import (
     RowDots,
     WeightGradients,
@@ -62,8 +62,9 @@ def _cell_gradients(
 ) -> CellGradients:
     # X^T d_delta = d_u and X u = delta turn dM into -tril(d_u delta^T, -1).
     where = geometry.chunk_range(segment)
-    delta, gy = saved.delta[where], operands.gy[where]
-    return CellGradients(lower_products(operands.d_u[where], delta), lower_products(gy, delta))
+    delta, gy = part_of(saved.delta, where), part_of(operands.gy, where)
+    d_u = part_of(operands.d_u, where)
+    return CellGradients(lower_products(d_u, delta), lower_products(gy, delta))
 
 
 def _weight_gradients(
@@ -76,9 +77,9 @@ def _weight_gradients(
     out: InputGradients,
 ) -> None:
     where = geometry.chunk_range(segment)
-    beta = saved.records["beta"].view(geometry.chunks, geometry.chunk)[where]
-    here = RowDots(*(x[where] for x in dots))
-    events = saved.records["events"][where]
+    beta = part_of(saved.records["beta"].view(geometry.chunks, geometry.chunk), where)
+    here = RowDots(*(part_of(x, where) for x in dots))
+    events = part_of(saved.records["events"], where)
     weight_gradients(events, geometry, segment, beta, *cells, here, out.weights)
 
 

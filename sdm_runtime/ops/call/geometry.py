@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MIN_CHUNK = 16
 MAX_CHUNK = 256
@@ -82,3 +85,8 @@ class Geometry(NamedTuple):
 def effective_chunk(chunk_size: int, tokens: int) -> int:
     """Shrink the chunk of a short call: one chunk of T tokens needs no padding up to chunk_size."""
     return min(chunk_size, max(MIN_CHUNK, tokens))
+
+
+def part_of(x: Tensor, where: slice) -> Tensor:
+    """x[where]; x itself where that is all of it, as in most calls: a view costs the host."""
+    return x if where.stop - where.start == x.shape[0] else x[where]

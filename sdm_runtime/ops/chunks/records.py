@@ -57,6 +57,8 @@ def records_of(arena: Arena) -> ChainRecords:
 
 def segment_records(records: ChainRecords, geometry: Geometry, segment: Segment) -> ChainRecords:
     """The segment's part."""
+    if segment.steps == geometry.steps:
+        return records
     where = geometry.chunk_range(segment)
     rows = slice(where.start * geometry.chunk, where.stop * geometry.chunk)
     r = records

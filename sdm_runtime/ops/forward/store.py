@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.call.geometry import Geometry, Segment, part_of
 from sdm_runtime.ops.call.quant import SnapshotFormat, encode
 from sdm_runtime.ops.chunks.products import add_product
 from sdm_runtime.ops.chunks.records import (
@@ -78,7 +78,8 @@ class DropStore:
         """The same memory for every segment; nothing is restored, and no chain follows."""
         count = segment.steps * self._sequences
         delta, residual, x, qx = (
-            buffer[:count] for buffer in (self._delta, self._residual, self._x, self._qx)
+            part_of(buffer, slice(0, count))
+            for buffer in (self._delta, self._residual, self._x, self._qx)
         )
         return SegmentBuffers(delta.zero_(), residual, x, qx, snapshot=None, records=None)
 
@@ -120,14 +121,14 @@ class KeepStore:
         """The segment's part of what is kept; rows that keep() encodes are apart."""
         chunks, rows = self._geometry.chunk_range(segment), self._row_range(segment)
         if self._segment_rows is None:
-            snapshot = self._snapshot[rows]
+            snapshot = part_of(self._snapshot, rows)
         else:
-            snapshot = self._segment_rows[: rows.stop - rows.start]
+            snapshot = part_of(self._segment_rows, slice(0, rows.stop - rows.start))
         return SegmentBuffers(
-            delta=self._delta[chunks],
-            residual=self._innovation[chunks],
-            x=self._x[chunks],
-            qx=self._qx[chunks],
+            delta=part_of(self._delta, chunks),
+            residual=part_of(self._innovation, chunks),
+            x=part_of(self._x, chunks),
+            qx=part_of(self._qx, chunks),
             snapshot=snapshot,
             records=segment_records(self._records, self._geometry, segment),
         )
