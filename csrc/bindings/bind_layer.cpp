@@ -1,6 +1,7 @@
 // The layer's kernels around the operation: launch them now, record them as plans.
 #include "bindings/bindings.h"
 #include "bindings/tensor_reader.h"
+#include "kernels/layer/decode_step/decode_step.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
 
@@ -58,8 +59,43 @@ void bind_gates(py::module_& module) {
   });
 }
 
+// The decoding step.
+DecodeStepArgs decode_step_args(const Operands& refs, int64_t slots, bool key_weighted, bool pdl) {
+  DecodeStepArgs args;
+  args.bank = refs.at("bank");
+  args.k_idx = refs.at("k_idx");
+  args.k_val = refs.at("k_val");
+  args.v = refs.at("v");
+  args.beta = refs.at("beta");
+  args.g = refs.at("g");
+  args.q_idx = refs.at("q_idx");
+  args.q_val = refs.at("q_val");
+  args.readings = refs.at("readings");
+  args.slots = slots;
+  args.key_weighted = key_weighted;
+  args.pdl = pdl;
+  return args;
+}
+
+void bind_decode_step(py::module_& module) {
+  module.def("decode_step",
+             [](const Operands& refs, int64_t slots, bool key_weighted, uintptr_t stream) {
+               const DecodeStepArgs args = decode_step_args(refs, slots, key_weighted, false);
+               launch_now(decode_step, args, args.bank.device, stream);
+             });
+  module.def("plan_decode_step",
+             [](const Operands& refs, int64_t slots, bool key_weighted, bool pdl) {
+               const DecodeStepArgs args = decode_step_args(refs, slots, key_weighted, pdl);
+               return std::const_pointer_cast<plancap::BoundPlan>(
+                   record("decode_step", decode_step, args, args.bank.device));
+             });
+}
+
 }  // namespace
 
-void bind_layer(py::module_& module) { bind_gates(module); }
+void bind_layer(py::module_& module) {
+  bind_gates(module);
+  bind_decode_step(module);
+}
 
 }  // namespace sdm::bindings

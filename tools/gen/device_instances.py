@@ -24,6 +24,7 @@ ROOMS = {
     "plane_reduce": "rows",
     "token_gates": "layer",
     "token_gates_grad": "layer",
+    "decode_step": "layer",
 }
 
 TRAITS = KERNELS / "common/rows/row_formats.h"
@@ -192,6 +193,21 @@ def layer_instances() -> list[Instance]:
     ]
 
 
+def decode_instances() -> list[Instance]:
+    """Bank rows and the columns of a slice; `any` rows in the narrowest slices."""
+    kinds = [(rows, columns) for (rows,) in BANK_ROWS for columns in (128, 64, 32)]
+    return [
+        Instance(
+            "decode_step",
+            f"decode_step_{rows}_s{columns}",
+            "DecodeStepParams",
+            "kDecodeThreads",
+            f"decode_step_device<{ROW_TYPES[rows]}, {columns}>",
+        )
+        for rows, columns in [*kinds, ("any", 32)]
+    ]
+
+
 def instances() -> list[Instance]:
     """Every device function of the step kernels."""
     return [
@@ -206,6 +222,7 @@ def instances() -> list[Instance]:
         *reduce_instances(),
         *chunk_instances(),
         *layer_instances(),
+        *decode_instances(),
     ]
 
 

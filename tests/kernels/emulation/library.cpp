@@ -16,6 +16,8 @@
 #include "kernels/chunk/token_gradients/token_gradients.h"
 #include "kernels/chunk/token_gradients/token_gradients_geometry.h"
 #include "kernels/common/math/float_mode.h"
+#include "kernels/layer/decode_step/decode_step.h"
+#include "kernels/layer/decode_step/decode_step_geometry.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates/token_gates_geometry.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
@@ -50,7 +52,8 @@ const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   if (const sdm::StepKernel* step = sdm::find_step_kernel(kernel)) return &step->info();
   for (const auto* info :
        {&sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
-        &sdm::token_gradients_info(), &sdm::token_gates_info(), &sdm::token_gates_grad_info()}) {
+        &sdm::token_gradients_info(), &sdm::token_gates_info(), &sdm::token_gates_grad_info(),
+        &sdm::decode_step_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -79,6 +82,10 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     return pair_matrices_geometry(*static_cast<const sdm::PairMatricesParams*>(params));
   if (kernel == "token_gradients")
     return token_gradients_geometry(*static_cast<const sdm::TokenGradientsParams*>(params));
+  if (kernel == "decode_step") {
+    const auto& decoding = *static_cast<const sdm::DecodeStepParams*>(params);
+    return decode_step_geometry(target, decoding);
+  }
   if (kernel.starts_with("chunk_gradients")) {
     const auto& chunks = *static_cast<const sdm::ChunkGradientsParams*>(params);
     target.backend = sdm::plancap::Backend::kCuda;

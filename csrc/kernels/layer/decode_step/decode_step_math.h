@@ -1,0 +1,142 @@
+// What one token's entries come to, for the host twin and the device kernel: the arithmetic of
+// chunk_prepare and pair_matrices for a chunk of one token, so that the bits are those of the
+// chain.
+#pragma once
+#include "kernels/common/math/ordered_math.h"
+#include "kernels/common/records/chunk_events.h"
+#include "kernels/common/rows/typed_values.h"
+
+namespace sdm {
+
+// A token's writes, or its reads, in ascending slots: those of one slot stand side by side.
+struct TokenReads {
+  const int32_t* slots;
+  const float* weights;  // in the bank's precision
+  int32_t count;
+};
+struct TokenWrites {
+  const int32_t* slots;
+  const float* weights;
+  const double* logs;  // log decays
+  int32_t count;
+};
+
+// The bank rows of one sequence. Entries of others do nothing.
+struct SequenceRows {
+  int64_t first;
+  int32_t count;
+  SDM_HD bool hold(int32_t slot) const { return slot >= first && slot - first < count; }
+};
+
+// What is done to the row of a write.
+struct alignas(16) SlotWrite {
+  int32_t row;    // -1: not the first of its slot's, or of another sequence's
+  float weight;   // pd
+  float decay;    // cpe
+  int32_t count;  // writes of the slot, from its first on
+};
+static_assert(sizeof(SlotWrite) == 16);
+
+// A write: its weight in the residual and what is done to the row.
+struct WriteTerms {
+  float residual;  // -keff
+  SlotWrite slot;
+};
+
+// A read: its weight in the reading of the old bank, and what it sees of the token's own writes.
+struct alignas(8) ReadTerms {
+  float reading;  // qeff
+  float own;
+};
+
+// A weight of -0 times a row of zeros leaves every accumulator as it is.
+inline constexpr float kNoWeight = -0.0f;
+
+// A value as the bank's rows would hold it.
+SDM_HD float in_precision(RowType bank, float value) {
+  return with_plain_format(
+      bank, [&](auto format) SDM_INLINE_LAMBDA { return format.decode(format.encode(value)); });
+}
+
+// The log decay of a write. exp(-1000) is zero even in float64; a NaN stays.
+SDM_HD double write_log(float g, float k, bool key_weighted) {
+  const double log = key_weighted ? times(g, k) : g;
+  return log < -1000.0 ? -1000.0 : log;
+}
+
+// The first write of that slot; `count` if there is none.
+SDM_HD int32_t find_writes(const TokenWrites& writes, int32_t slot) {
+  int32_t begin = 0, end = writes.count;
+  while (begin < end) {
+    const int32_t middle = (begin + end) / 2;
+    if (writes.slots[middle] < slot) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin < writes.count && writes.slots[begin] == slot ? begin : writes.count;
+}
+
+// Behind the last of the entries from `begin` on that name its slot.
+SDM_HD int32_t slot_end(const int32_t* slots, int32_t count, int32_t begin) {
+  int32_t end = begin + 1;
+  while (end < count && slots[end] == slots[begin]) ++end;
+  return end;
+}
+
+SDM_HD int32_t slot_begin(const int32_t* slots, int32_t at) {
+  while (at > 0 && slots[at - 1] == slots[at]) --at;
+  return at;
+}
+
+// A token that writes a slot twice decays it by both gates before either write.
+SDM_HD double slot_log(const TokenWrites& writes, int32_t begin, int32_t end) {
+  double sum = 0.0;
+  for (int32_t n = begin; n < end; ++n) sum += writes.logs[n];
+  return sum;
+}
+
+// exp of a log sum that ends with the token: chunk_prepare's begun and total.
+SDM_HD float slot_decay(double log) { return static_cast<float>(::exp(log)); }
+
+SDM_HD WriteTerms write_terms(const TokenWrites& writes, const SequenceRows& rows, int32_t n) {
+  const int32_t slot = writes.slots[n];
+  if (!rows.hold(slot)) return {kNoWeight, {-1, 0.0f, 1.0f, 0}};
+  const int32_t begin = slot_begin(writes.slots, n);
+  const int32_t end = slot_end(writes.slots, writes.count, n);
+  const double log = slot_log(writes, begin, end);
+  const float all = slot_decay(log);
+  const float rest = static_cast<float>(decay(log, log));
+  const bool first = n == begin;
+  return {-times(writes.weights[n], all),
+          {first ? slot : -1, times(writes.weights[n], rest), all, first ? end - n : 0}};
+}
+
+// The reads of one slot share what they see of the token's writes: the first one has it for all.
+SDM_HD ReadTerms read_terms(const TokenWrites& writes, const TokenReads& reads,
+                            const SequenceRows& rows, int32_t m) {
+  const int32_t slot = reads.slots[m];
+  if (!rows.hold(slot)) return {kNoWeight, 0.0f};
+  const int32_t begin = find_writes(writes, slot);
+  if (begin == writes.count) return {reads.weights[m], 0.0f};
+  const int32_t end = slot_end(writes.slots, writes.count, begin);
+  const double log = slot_log(writes, begin, end);
+  const float eff = times(reads.weights[m], slot_decay(log));
+  if (m > 0 && reads.slots[m - 1] == slot) return {eff, 0.0f};
+  double read = 0.0, written = 0.0;
+  const int32_t reads_end = slot_end(reads.slots, reads.count, m);
+  for (int32_t i = m; i < reads_end; ++i) read += reads.weights[i];
+  for (int32_t n = end - 1; n >= begin; --n) written += writes.weights[n];
+  return {eff, static_cast<float>(read * written * decay(log, log))};
+}
+
+// The token's delta of one column, as gx_gemm adds it up from +0.
+SDM_HD float token_delta(float beta, float residual) { return fused(beta, residual, 0.0f); }
+
+// The reading of one column: of the old bank, and of the token's own writes (`own`: QK).
+SDM_HD float token_reading(float reading, float own, float beta, float residual) {
+  return plus(reading, fused(own, times(residual, beta), 0.0f));
+}
+
+}  // namespace sdm
