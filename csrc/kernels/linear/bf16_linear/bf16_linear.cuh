@@ -11,8 +11,8 @@
 namespace sdm::bf16_linear_device {
 
 // Role: one thread loads the weight tiles through their ring.
-template <typename C>
-__device__ __forceinline__ void load_weights(const Bf16LinearParams& params, const Work<C>& work,
+template <typename C, typename Params>
+__device__ __forceinline__ void load_weights(const Params& params, const Work<C>& work,
                                              const Shared<C>& shared) {
   constexpr uint32_t kBoxBytes = C::kRows * kSwizzleRowBytes;
   const void* map = &params.weight_map;
@@ -41,8 +41,8 @@ __device__ __forceinline__ void load_weights(const Bf16LinearParams& params, con
 
 // Role: one thread loads its slice of the token tiles through its own ring and those of its
 // sharers, which send it theirs.
-template <typename C>
-__device__ __forceinline__ void load_tokens(const Bf16LinearParams& params, const Work<C>& work,
+template <typename C, typename Params>
+__device__ __forceinline__ void load_tokens(const Params& params, const Work<C>& work,
                                             const Shared<C>& shared) {
   constexpr uint32_t kBoxBytes = C::kTokens * kSwizzleRowBytes;
   const void* map = &params.x_map;
@@ -205,9 +205,9 @@ __device__ __forceinline__ void exchange_sums(const Work<C>& work, const Shared<
   mbarrier_wait_cluster(shared.exchanged(), 0);
 }
 
-// One block.
-template <int index>
-__device__ __forceinline__ void run(const Bf16LinearParams& params) {
+// One block. Params: Bf16LinearParams, or a view of other parameters (first_row_tile).
+template <int index, typename Params>
+__device__ __forceinline__ void run(const Params& params) {
   using C = Config<index>;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -82,6 +82,11 @@ struct Shared {
   }
 };
 
+// The row tiles of a launch that lie before those of the weight that this block reads: one weight
+// has all of them. Another kind of launch overloads this for its own view of its parameters, which
+// has the members of Bf16LinearParams that the device code names.
+__device__ __forceinline__ uint32_t first_row_tile(const Bf16LinearParams&) { return 0; }
+
 // Which tile of y and which part of its depth this block works on. The blocks of a cluster are, for
 // each of the sharers in turn, the splits in turn.
 template <typename C>
@@ -96,7 +101,8 @@ struct Work {
   int32_t row0, token0;
   int32_t first_tile, num_tiles;
 
-  __device__ explicit Work(const Bf16LinearParams& params) {
+  template <typename Params>
+  __device__ explicit Work(const Params& params) {
     splits = static_cast<uint32_t>(params.splits);
     inverse = params.split_inverse;
     const uint32_t in_cluster = clustered() ? cluster_rank() : 0;
@@ -105,7 +111,8 @@ struct Work {
     rank = in_cluster - first_rank;
     share = bf16_linear_share(C::kPairs, params.splits, inverse, rank);
     most_pairs = bf16_linear_share(C::kPairs, params.splits, inverse, 0);
-    row0 = static_cast<int32_t>(bf16_linear_over(blockIdx.x, inverse) * C::kRows);
+    const uint32_t row_tile = bf16_linear_over(blockIdx.x, inverse) - first_row_tile(params);
+    row0 = static_cast<int32_t>(row_tile * C::kRows);
     token0 = static_cast<int32_t>(blockIdx.y * C::kTokens);
     first_tile = bf16_linear_first_tile(params.depth_tiles, inverse, rank);
     num_tiles = bf16_linear_first_tile(params.depth_tiles, inverse, rank + 1) - first_tile;

@@ -9,15 +9,16 @@
 #endif
 
 namespace sdm {
-namespace {
 
-EncodeTensorMap encode_function() {
+EncodeTensorMap bf16_linear_encode_function() {
 #if defined(SDM_WITH_CUDA)
   return reinterpret_cast<EncodeTensorMap>(plancap::cuda::driver().tensor_map_encode);
 #else
-  return nullptr;  // bf16_linear_encode_maps refuses
+  return nullptr;  // whoever encodes refuses
 #endif
 }
+
+namespace {
 
 // Everything that the maps depend on: the block from the addresses on, without the output's.
 struct MapKey {
@@ -56,7 +57,7 @@ void bf16_linear_finish(void* block) {
   const MapKey key = key_of(params);
   CachedMaps& cached = cache[hash(key) % kCachedMaps];
   if (cached.key != key) {
-    bf16_linear_encode_maps(encode_function(), params);
+    bf16_linear_encode_maps(bf16_linear_encode_function(), params);
     cached = {key, params.weight_map, params.x_map};
   }
   const auto put = [&](size_t offset, const TensorMapBytes& map) {

@@ -18,12 +18,6 @@ int32_t find_tactic(int32_t tokens) {
   return 0;
 }
 
-int32_t token_tile(int64_t num_tokens) {
-  int32_t tile = 8;
-  while (tile < 128 && tile < num_tokens) tile *= 2;
-  return tile;
-}
-
 int64_t num_blocks(const Bf16LinearShape& shape, Bf16LinearChoice choice) {
   const Bf16LinearGrid grid = bf16_linear_grid(shape, choice);
   return int64_t{grid.x} * grid.y;
@@ -47,18 +41,28 @@ std::string bf16_linear_splits_words(const Bf16LinearTactic& tactic) {
   return words;
 }
 
-Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count) {
-  Bf16LinearChoice choice{find_tactic(token_tile(shape.num_tokens)), 1};
-  const Bf16LinearTactic& tactic = kBf16LinearTactics[choice.tactic];
+int32_t bf16_linear_token_tile(int64_t num_tokens) {
+  int32_t tile = 8;
+  while (tile < 128 && tile < num_tokens) tile *= 2;
+  return tile;
+}
+
+int32_t bf16_linear_pick_splits(const Bf16LinearShape& shape, int32_t index, int sm_count) {
+  const Bf16LinearTactic& tactic = kBf16LinearTactics[index];
   const int64_t tiles = ceil_div(shape.depth, tactic.depth);
+  int32_t picked = 1;
   for (int32_t splits = 2; splits <= std::min<int64_t>(tiles, kBf16LinearMaxCluster); ++splits) {
     // Two blocks to a tile pay wherever they fit one wave; the exchange grows with their number,
     // and four paid only where they fit half a wave, so eight are asked to fit a quarter.
-    const Bf16LinearChoice more{choice.tactic, splits};
-    if (num_blocks(shape, more) * splits > 2 * sm_count) break;
-    if (bf16_linear_splits_valid(tactic, splits)) choice = more;
+    if (num_blocks(shape, {index, splits}) * splits > 2 * sm_count) break;
+    if (bf16_linear_splits_valid(tactic, splits)) picked = splits;
   }
-  return choice;
+  return picked;
+}
+
+Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count) {
+  const int32_t tactic = find_tactic(bf16_linear_token_tile(shape.num_tokens));
+  return {tactic, bf16_linear_pick_splits(shape, tactic, sm_count)};
 }
 
 std::string bf16_linear_entry(const Bf16LinearTactic& tactic) {

@@ -37,6 +37,11 @@ Bf16LinearGrid bf16_linear_grid(const Bf16LinearShape& shape, Bf16LinearChoice c
 // wave) and each has a depth tile. Where shapes were measured, the rule's data names a tactic.
 Bf16LinearChoice bf16_linear_pick(const Bf16LinearShape& shape, int sm_count);
 
+// Its parts: the smallest token tile that takes all tokens (128 beyond), and the number of splits
+// for a tactic.
+int32_t bf16_linear_token_tile(int64_t num_tokens);
+int32_t bf16_linear_pick_splits(const Bf16LinearShape& shape, int32_t tactic, int sm_count);
+
 // The numbers of splits that a tactic can have (bf16_linear_splits_valid), as "1, 2, 3, 4".
 std::string bf16_linear_splits_words(const Bf16LinearTactic& tactic);
 

@@ -15,8 +15,9 @@ __device__ __forceinline__ float4 load_shared_float4(uint32_t address) {
 }
 
 // Columns n and n + 1 of one row of y, those below N.
-__device__ __forceinline__ void store_pair(const Bf16LinearParams& params, uint16_t* row, int32_t n,
-                                           float a, float b) {
+template <typename Params>
+__device__ __forceinline__ void store_pair(const Params& params, uint16_t* row, int32_t n, float a,
+                                           float b) {
   const uint32_t low = float_to_bf16(a), high = float_to_bf16(b);
   if (params.paired_store && n + 1 < params.num_rows) {
     *reinterpret_cast<uint32_t*>(row + n) = high << 16 | low;
@@ -39,8 +40,8 @@ __device__ __forceinline__ uint16_t load_coherent(const uint16_t* address) {
   return bits;
 }
 
-template <typename C>
-__device__ __forceinline__ BiasBits load_bias(const Bf16LinearParams& params, int32_t row0) {
+template <typename C, typename Params>
+__device__ __forceinline__ BiasBits load_bias(const Params& params, int32_t row0) {
   const uint32_t row = bf16_linear_unit_row(threadIdx.x % (C::kRows / 4));
   BiasBits bias{};  // zeros
   if (params.bias == nullptr) return bias;
@@ -64,7 +65,8 @@ struct UnitSums {
 };
 
 // One token of a unit: the bias last, one rounding, the rows and tokens that exist.
-__device__ __forceinline__ void store_token(const Bf16LinearParams& params, int32_t m, int32_t n,
+template <typename Params>
+__device__ __forceinline__ void store_token(const Params& params, int32_t m, int32_t n,
                                             const float (&sums)[4], const BiasBits& bias) {
   if (m >= params.num_tokens) return;
   float out[4];
@@ -76,8 +78,8 @@ __device__ __forceinline__ void store_token(const Bf16LinearParams& params, int3
 }
 
 // Adds the partial sums of this block's tokens in the order of the ranks and stores the results.
-template <typename C>
-__device__ __forceinline__ void finish_tokens(const Bf16LinearParams& params, const Work<C>& work,
+template <typename C, typename Params>
+__device__ __forceinline__ void finish_tokens(const Params& params, const Work<C>& work,
                                               uint32_t exchange, const BiasBits& bias) {
   constexpr uint32_t kUnits = C::kRows / 4;  // of a pair of tokens
   static_assert(kBf16LinearMathThreads % kUnits == 0, "a thread must stay with its four rows");
