@@ -17,7 +17,7 @@ from sdm_runtime.format.records import word
 from sdm_runtime.inspect import FileError, decode, load
 from sdm_runtime.inspect.commands.cli import show_command
 from sdm_runtime.inspect.reading.spans import file_spans
-from sdm_runtime.inspect.reading.words import DTYPE_BYTES, type_text
+from sdm_runtime.inspect.reading.words import DTYPE_BYTES, type_text, value_text
 from sdm_runtime.tensor.dtypes import DTYPE_CODES
 
 
@@ -194,3 +194,9 @@ def test_what_is_no_file(tmp_path):
         load(tmp_path)
     with pytest.raises(OSError, match="not a regular file"):
         load("/dev/zero")  # endless
+
+
+def test_many_opaque_bytes_of_zeros_are_one_word():
+    assert value_text(bytes(17)) == "zeros"
+    assert value_text(bytes(16)) == " ".join(["00"] * 16)
+    assert value_text(bytes(16) + b"\1") == " ".join(["00"] * 16 + ["01"])

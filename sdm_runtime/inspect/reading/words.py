@@ -19,6 +19,9 @@ DTYPE_BYTES = {
     Dtype.FLOAT16: 2,
 }
 
+# Opaque bytes up to here are always written out.
+_SHORT_BYTES = 16
+
 
 def plural(count: int, thing: str) -> str:
     """``1 plan``, ``2 plans``, ``3 launches``."""
@@ -41,6 +44,8 @@ def value_text(value: Value) -> str:
     if value is None:
         return "null"
     if isinstance(value, bytes):
+        if len(value) > _SHORT_BYTES and not any(value):
+            return "zeros"
         return value.hex(" ") or "(no bytes)"
     return repr(value)
 
