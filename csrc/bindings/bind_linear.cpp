@@ -1,27 +1,11 @@
 // bf16_linear: launch it now, record it as a plan, and what its tactic table holds.
 #include "bindings/bindings.h"
-#include "kernels/linear/bf16_linear/bf16_linear.h"
+#include "bindings/linear_args.h"
 
 namespace py = pybind11;
 
 namespace sdm::bindings {
 namespace {
-
-// A tactic's index and the number of depth splits; both absent for the default pick.
-using Choice = std::optional<std::pair<int32_t, int32_t>>;
-
-Bf16LinearArgs make_args(const TensorRef& x, const TensorRef& weight,
-                         const std::optional<TensorRef>& bias, const TensorRef& y, Choice choice,
-                         bool pdl) {
-  Bf16LinearArgs args;
-  args.x = x;
-  args.weight = weight;
-  args.bias = bias;
-  args.y = y;
-  if (choice) args.choice = {choice->first, choice->second};
-  args.pdl = pdl;
-  return args;
-}
 
 py::list tactics() {
   py::list list;
@@ -50,14 +34,14 @@ py::list tactics() {
 void bind_linear(py::module_& module) {
   module.def("bf16_linear", [](const TensorRef& x, const TensorRef& weight,
                                const std::optional<TensorRef>& bias, const TensorRef& y,
-                               Choice choice, bool pdl, uintptr_t stream) {
-    launch_now(bf16_linear, make_args(x, weight, bias, y, choice, pdl), x.device, stream);
+                               LinearChoice choice, bool pdl, uintptr_t stream) {
+    launch_now(bf16_linear, linear_args(x, weight, bias, y, choice, pdl), x.device, stream);
   });
   module.def("plan_bf16_linear", [](const TensorRef& x, const TensorRef& weight,
                                     const std::optional<TensorRef>& bias, const TensorRef& y,
-                                    Choice choice, bool pdl) {
+                                    LinearChoice choice, bool pdl) {
     return std::const_pointer_cast<plancap::BoundPlan>(
-        record("bf16_linear", bf16_linear, make_args(x, weight, bias, y, choice, pdl), x.device));
+        record("bf16_linear", bf16_linear, linear_args(x, weight, bias, y, choice, pdl), x.device));
   });
   module.def("bf16_linear_tactics", &tactics);
   module.def("bf16_linear_pick", [](int64_t m, int64_t n, int64_t k, int sm_count) {

@@ -5,5 +5,6 @@
 namespace sdm::bindings {
 
 void bind_hooks(pybind11::module_& testing);
+void bind_hopper_plans(pybind11::module_& testing);
 
 }  // namespace sdm::bindings

@@ -68,6 +68,7 @@ void bind_testing(py::module_& parent) {
   });
   module.def("plan_walk", &plan_walk);
   bind_hooks(module);
+  bind_hopper_plans(module);
   bind_faulty(module, "launches_twice", testing::launches_twice);
   bind_faulty(module, "launches_nothing", testing::launches_nothing);
   bind_faulty(module, "throws_before_launch", testing::throws_before_launch);

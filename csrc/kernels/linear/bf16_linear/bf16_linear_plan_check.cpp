@@ -32,11 +32,12 @@ void check_sizes(const ParamView& view, const Bf16LinearParams& params) {
   view.range("paired_store", params.paired_store, 0, params.y_stride % 2 == 0);
 }
 
-// A [rows, columns] operand with this row stride, from its address on.
+// A [rows, columns] operand with this row stride, from its address on, a multiple of `align` bytes.
 void check_matrix(const ParamView& view, const char* field, const char* stride_field, Access access,
-                  int64_t rows, int64_t columns, int64_t stride) {
+                  uint32_t align, int64_t rows, int64_t columns, int64_t stride) {
   view.range(stride_field, stride, columns, kMaxInt32);
-  view.reach<uint16_t>(field, access, static_cast<uint64_t>((rows - 1) * stride + columns));
+  const auto elements = static_cast<uint64_t>((rows - 1) * stride + columns);
+  view.reach_bytes(field, access, align, elements * sizeof(uint16_t));
 }
 
 // The launch is the one that the tactic and the sizes ask for.
@@ -63,9 +64,10 @@ void check_bf16_linear_plan(const ParamView& view) {
   std::memcpy(&params, view.block().data(), sizeof(params));
   check_sizes(view, params);
   const int64_t m = params.num_tokens, n = params.num_rows, k = params.depth;
-  check_matrix(view, "weight", "weight_stride", Access::kRead, n, k, params.weight_stride);
-  check_matrix(view, "x", "x_stride", Access::kRead, m, k, params.x_stride);
-  check_matrix(view, "y", "y_stride", Access::kWrite, m, n, params.y_stride);
+  check_matrix(view, "weight", "weight_stride", Access::kRead, 16, n, k, params.weight_stride);
+  check_matrix(view, "x", "x_stride", Access::kRead, 16, m, k, params.x_stride);
+  check_matrix(view, "y", "y_stride", Access::kWrite, params.paired_store ? 4 : 2, m, n,
+               params.y_stride);
   if (view.has("bias")) view.reach<uint16_t>("bias", Access::kRead, static_cast<uint64_t>(n));
   check_geometry(view, params, {m, n, k}, {params.tactic, params.splits});
 }
