@@ -6,6 +6,7 @@ set(SDM_CUDA_PTX "80;90" CACHE STRING "Compute capabilities to keep PTX of, for 
 
 # Kernels whose instructions only one architecture has: compiled for it alone, without PTX.
 set(SDM_ONLY_bf16_linear 90a)
+set(SDM_ONLY_bf16_linear_group 90a)
 
 # Stops at a name that this nvcc does not know.
 function(sdm_check_archs option)

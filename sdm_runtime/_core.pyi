@@ -184,6 +184,30 @@ def token_gates_grad(refs: Operands, stream: int, /) -> None: ...
 def plan_token_gates_grad(refs: Operands, /) -> BoundPlan: ...
 def decode_step(refs: Operands, slots: int, key_weighted: bool, stream: int, /) -> None: ...
 def plan_decode_step(refs: Operands, slots: int, key_weighted: bool, pdl: bool, /) -> BoundPlan: ...
+# Several weights in one launch; every weight has its entry in biases and ys.
+def bf16_linear_group(
+    x: TensorRef,
+    weights: Sequence[TensorRef],
+    biases: Sequence[TensorRef | None],
+    ys: Sequence[TensorRef],
+    choice: tuple[int, int] | None,
+    pdl: bool,
+    stream: int,
+    /,
+) -> None: ...
+def plan_bf16_linear_group(
+    x: TensorRef,
+    weights: Sequence[TensorRef],
+    biases: Sequence[TensorRef | None],
+    ys: Sequence[TensorRef],
+    choice: tuple[int, int] | None,
+    pdl: bool,
+    /,
+) -> BoundPlan: ...
+def bf16_linear_group_tactics() -> list[int]: ...
+def bf16_linear_group_pick(
+    m: int, rows: Sequence[int], k: int, sm_count: int, /
+) -> tuple[int, int]: ...
 
 # Kernels of rows.
 def row_formats() -> dict[str, tuple[int, float | None]]: ...

@@ -52,7 +52,7 @@ ROOMS = [
     ),
 ]
 # Kernels that include another one: (the kernel, the other one).
-SHARED: set[tuple[str, str]] = set()
+SHARED: set[tuple[str, str]] = {("linear/bf16_linear_group", "linear/bf16_linear")}
 
 
 def read_includes(text: str) -> set[str]:

@@ -4,6 +4,7 @@
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
 #include "kernels/linear/bf16_linear/bf16_linear.h"
+#include "kernels/linear/bf16_linear_group/bf16_linear_group.h"
 #include "kernels/rows/plane_reduce/plane_reduce.h"
 #include "kernels/step/blas_gemm/blas_gemm.h"
 #include "kernels/step/step_kernels.h"
@@ -15,6 +16,7 @@ void register_kernels() {
   for (const StepKernel* kernel : step_kernels()) plancap::register_kernel(kernel->info());
   plancap::register_kernel(plane_reduce_info());
   plancap::register_kernel(bf16_linear_info());
+  plancap::register_kernel(bf16_linear_group_info());
   plancap::register_kernel(blas_gemm_info());
   plancap::register_kernel(token_gates_info());
   plancap::register_kernel(token_gates_grad_info());

@@ -11,7 +11,7 @@ from sdm_runtime import _core
 from sdm_runtime.linear import forced_tactic
 from sdm_runtime.linear.launch import device_kind, operand_refs, tactics
 from sdm_runtime.linear.modes import Tactic
-from sdm_runtime.tensor.refs import current_stream
+from sdm_runtime.tensor.refs import current_stream, tensor_ref
 
 
 def _missing() -> str:
@@ -48,6 +48,25 @@ def run_into(y, x, weight, bias, tactic: Tactic, *, pdl: bool = False) -> None:
     """The kernel, with the output given."""
     refs = operand_refs(x, weight, bias, y)
     _core.bf16_linear(*refs, tactic.for_core(), pdl, current_stream(y.device))
+
+
+def group_choices() -> Iterator[Tactic]:
+    """The tactics that groups have, with every number of splits."""
+    for index in _core.bf16_linear_group_tactics():
+        for splits in tactics()[index]["splits"]:
+            yield Tactic(index, splits)
+
+
+def run_group_into(ys, x, weights, biases, tactic: Tactic | None, *, pdl: bool = False) -> None:
+    """One launch for all weights, with the outputs given."""
+    refs = (
+        tensor_ref("x", x),
+        [tensor_ref("weight", weight) for weight in weights],
+        [None if bias is None else tensor_ref("bias", bias) for bias in biases],
+        [tensor_ref("y", y) for y in ys],
+    )
+    choice = None if tactic is None else tactic.for_core()
+    _core.bf16_linear_group(*refs, choice, pdl, current_stream(x.device))
 
 
 def captured(work):

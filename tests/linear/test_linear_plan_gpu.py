@@ -9,11 +9,10 @@ import pytest
 import torch
 from linear_cases import error, operands, reference
 from linear_gpu import ON_HOPPER, choices, forced
-from plan_cases import from_bytes, params_offset, plan_bytes, records, reseal
+from plan_cases import from_bytes, plan_bytes
+from plan_fields import inverse, with_fields
 
 from sdm_runtime import Plan, PlanError, StepChain, bf16_linear, last_dispatch
-from sdm_runtime.format.plan_format import FieldRecord
-from sdm_runtime.format.records import text
 from sdm_runtime.linear import forced_tactic, plan_bf16_linear, rule, static_weights
 from sdm_runtime.linear.launch import device_kind, tactics
 from sdm_runtime.linear.op import _bf16_linear
@@ -183,27 +182,6 @@ def test_a_tactic_that_does_not_fit_is_named():
     refused = pytest.raises(ValueError, match=r"splits: expected one of 1, 2 for .*_m4, got 3$")
     with forced_tactic(index, 3), refused:
         bf16_linear(x, weight, bias)
-
-
-def field_span(data, name: str) -> slice:
-    """The bytes of a field in the parameter block."""
-    start = params_offset(data)
-    for kind, at in records(data):
-        if kind is FieldRecord and text((field := kind.unpack(data, at)).name) == name:
-            return slice(start + field.offset, start + field.offset + field.size)
-    raise KeyError(name)
-
-
-def with_fields(data, **values: int) -> bytearray:
-    changed = bytearray(data)
-    for name, value in values.items():
-        span = field_span(data, name)
-        changed[span] = value.to_bytes(span.stop - span.start, "little", signed=True)
-    return reseal(changed)
-
-
-def inverse(splits: int) -> int:
-    return -(-(1 << 30) // splits)
 
 
 CONTRADICTIONS = [

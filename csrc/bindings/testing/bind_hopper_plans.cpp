@@ -40,6 +40,24 @@ void bind_hopper_plans(py::module_& testing) {
                 return hopper_plan("bf16_linear", bf16_linear,
                                    linear_args(x, weight, bias, y, choice, pdl), sm_count);
               });
+  testing.def("hopper_plan_bf16_linear_group",
+              [](const TensorRef& x, const std::vector<TensorRef>& weights,
+                 const std::vector<std::optional<TensorRef>>& biases,
+                 const std::vector<TensorRef>& ys, LinearChoice choice, bool pdl, int sm_count) {
+                return hopper_plan("bf16_linear_group", bf16_linear_group,
+                                   linear_group_args(x, weights, biases, ys, choice, pdl),
+                                   sm_count);
+              });
+  // The member of each of the first row tiles, as a block finds it.
+  testing.def("bf16_linear_group_members", [](const std::array<int32_t, 8>& first_tile, int tiles) {
+    int32_t first[kMaxBf16LinearMembers];
+    std::copy(first_tile.begin(), first_tile.end(), first);
+    std::vector<int32_t> members;
+    for (int tile = 0; tile < tiles; ++tile) {
+      members.push_back(bf16_linear_group_member(first, static_cast<uint32_t>(tile)));
+    }
+    return members;
+  });
 }
 
 }  // namespace sdm::bindings

@@ -17,6 +17,7 @@ from sdm_runtime.inspect.verify.findings import Finding, Place
 # By kernel, the pointer fields that it loads from before its wait: the core's KernelInfo::early.
 EARLY_FIELDS = {
     "bf16_linear": {"weight"},
+    "bf16_linear_group": {f"weight_{i}" for i in range(8)},
     "fx_read": {"row_weights", "v"},
     "fx_write": {"bpre", "updates"},
     "gx_gds": {"records"},
