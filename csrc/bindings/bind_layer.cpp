@@ -2,6 +2,7 @@
 #include "bindings/bindings.h"
 #include "bindings/tensor_reader.h"
 #include "kernels/layer/decode_step/decode_step.h"
+#include "kernels/layer/slot_select/slot_select.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
 
@@ -91,11 +92,70 @@ void bind_decode_step(py::module_& module) {
              });
 }
 
+// slot_select: a side's operands by name, its first column, its activation's number and scale.
+std::optional<SlotSelectSideArgs> select_side(const Operands* refs, int64_t first,
+                                              int32_t activation, float scale) {
+  if (refs == nullptr) return {};
+  SlotSelectSideArgs side;
+  side.scores = refs->at("scores");
+  side.first = first;
+  side.positions = refs->at("positions");
+  side.slots = refs->at("slots");
+  side.weights = refs->at("weights");
+  if (refs->contains("norms")) side.norms = refs->at("norms");
+  side.activation = static_cast<SlotActivation>(activation);
+  side.scale = scale;
+  return side;
+}
+
+SlotSelectArgs select_args(const Operands* key, int64_t key_first, int32_t key_activation,
+                           float key_scale, const Operands* query, int64_t query_first,
+                           int32_t query_activation, float query_scale,
+                           const std::vector<int64_t>& widths, int64_t num_heads, bool pdl) {
+  SlotSelectArgs args;
+  args.key = select_side(key, key_first, key_activation, key_scale);
+  args.query = select_side(query, query_first, query_activation, query_scale);
+  args.widths = widths;
+  args.num_heads = num_heads;
+  args.pdl = pdl;
+  return args;
+}
+
+Device device_of(const Operands* key, const Operands* query) {
+  const Operands* given = key ? key : query;
+  return given ? given->at("scores").device : Device{};
+}
+
+void bind_slot_select(py::module_& module) {
+  module.def(
+      "slot_select",
+      [](const Operands* key, int64_t key_first, int32_t key_activation, float key_scale,
+         const Operands* query, int64_t query_first, int32_t query_activation, float query_scale,
+         const std::vector<int64_t>& widths, int64_t num_heads, bool pdl, uintptr_t stream) {
+        launch_now(slot_select,
+                   select_args(key, key_first, key_activation, key_scale, query, query_first,
+                               query_activation, query_scale, widths, num_heads, pdl),
+                   device_of(key, query), stream);
+      });
+  module.def(
+      "plan_slot_select",
+      [](const Operands* key, int64_t key_first, int32_t key_activation, float key_scale,
+         const Operands* query, int64_t query_first, int32_t query_activation, float query_scale,
+         const std::vector<int64_t>& widths, int64_t num_heads, bool pdl) {
+        return std::const_pointer_cast<plancap::BoundPlan>(
+            record("slot_select", slot_select,
+                   select_args(key, key_first, key_activation, key_scale, query, query_first,
+                               query_activation, query_scale, widths, num_heads, pdl),
+                   device_of(key, query)));
+      });
+}
+
 }  // namespace
 
 void bind_layer(py::module_& module) {
   bind_gates(module);
   bind_decode_step(module);
+  bind_slot_select(module);
 }
 
 }  // namespace sdm::bindings

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import struct
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ from gen import device_instances as generator
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent / "emulation"
 
-POINTER, INT64 = 1, 8  # plancap::FieldType; every other field is an int32
+# plancap::FieldType: the formats of its values; an opaque struct is given as its int32 parts.
+FORMATS = {1: "<Q", 8: "<q", 10: "<f"}
 FLAGS = ["-std=c++20", "-O2", "-fPIC", "-fopenmp", "-ffp-contract=off", "-DSDM_NO_MULTIVERSION"]
 FLAGS += ["-Wno-unknown-pragmas", f"-I{FOLDER}", f"-I{ROOT / 'csrc'}"]
 TABLE = """\
@@ -117,7 +119,9 @@ class Emulation:
         for name, value in values.items():
             kind, offset = fields[name]
             number = value.data_ptr() if isinstance(value, torch.Tensor) else value
-            struct.pack_into({POINTER: "<Q", INT64: "<q"}.get(kind, "<i"), block, offset, number)
+            parts = number if isinstance(number, Sequence) else (number,)
+            code = FORMATS.get(kind, f"<{len(parts)}i")
+            struct.pack_into(code, block, offset, *parts)
         return ctypes.create_string_buffer(bytes(block), size)
 
     def _check(self, status: int, what: str) -> None:

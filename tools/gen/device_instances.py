@@ -25,6 +25,7 @@ ROOMS = {
     "token_gates": "layer",
     "token_gates_grad": "layer",
     "decode_step": "layer",
+    "slot_select": "layer",
 }
 
 TRAITS = KERNELS / "common/rows/row_formats.h"
@@ -208,6 +209,23 @@ def decode_instances() -> list[Instance]:
     ]
 
 
+def select_instances() -> list[Instance]:
+    """slot_select: for two factors by the slots and the scores' type; for any by their width."""
+    found = []
+    for kept in (16, 32, 64):
+        for name, score, blocks in (("bf16", "uint16_t", 4), ("f32", "float", 3)):
+            call = f"SlotSelect<{score}, kSelect{kept}>::run"
+            bounds = f"kSelectThreads, {blocks - (kept == 64)}"
+            found.append((f"slot_select_k{kept}_{name}", bounds, call))
+    for columns in (8, 32):
+        call = f"SlotSelectAny<{columns}>::run"
+        found.append((f"slot_select_any_w{32 * columns}", "kSelectThreads", call))
+    return [
+        Instance("slot_select", entry, "SlotSelectParams", bounds, call)
+        for entry, bounds, call in found
+    ]
+
+
 def instances() -> list[Instance]:
     """Every device function of the step kernels."""
     return [
@@ -223,6 +241,7 @@ def instances() -> list[Instance]:
         *chunk_instances(),
         *layer_instances(),
         *decode_instances(),
+        *select_instances(),
     ]
 
 
@@ -238,7 +257,7 @@ def main() -> int:
     for path in present - set(wanted):
         path.unlink()
     for path, text in wanted.items():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return 0
 

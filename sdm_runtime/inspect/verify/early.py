@@ -25,6 +25,7 @@ EARLY_FIELDS = {
     "gx_gwr": {"delta", "pd", "slots"},
     "gx_pa2": {"bpre", "records", "scales", "snap"},
     "token_gates": {"a_log", "dt_bias"},
+    "slot_select": {"key_positions", "query_positions"},
 }
 
 

@@ -61,6 +61,9 @@ inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits);
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t by) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (by & 31));
 }
+inline uint32_t __umulhi(uint32_t a, uint32_t b) {
+  return static_cast<uint32_t>(uint64_t{a} * b >> 32);
+}
 inline int __popc(uint32_t bits) { return std::popcount(bits); }
 inline int __clz(uint32_t bits) { return std::countl_zero(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
@@ -102,5 +105,11 @@ inline uint32_t __ballot_sync(uint32_t, bool vote) {
   uint32_t ballot = 0;
   for (int lane = 0; lane < 32; ++lane) ballot |= votes[lane] << lane;
   return ballot;
+}
+inline uint32_t __reduce_add_sync(uint32_t, uint32_t value) {
+  const uint32_t* values = ::emulation::exchange(value, "__reduce_add_sync");
+  uint32_t sum = 0;
+  for (int lane = 0; lane < 32; ++lane) sum += values[lane];
+  return sum;
 }
 inline bool __any_sync(uint32_t mask, bool vote) { return __ballot_sync(mask, vote) != 0; }

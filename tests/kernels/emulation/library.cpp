@@ -18,6 +18,8 @@
 #include "kernels/common/math/float_mode.h"
 #include "kernels/layer/decode_step/decode_step.h"
 #include "kernels/layer/decode_step/decode_step_geometry.h"
+#include "kernels/layer/slot_select/slot_select.h"
+#include "kernels/layer/slot_select/slot_select_geometry.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates/token_gates_geometry.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
@@ -53,7 +55,7 @@ const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   for (const auto* info :
        {&sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
         &sdm::token_gradients_info(), &sdm::token_gates_info(), &sdm::token_gates_grad_info(),
-        &sdm::decode_step_info()}) {
+        &sdm::decode_step_info(), &sdm::slot_select_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -86,6 +88,8 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     const auto& decoding = *static_cast<const sdm::DecodeStepParams*>(params);
     return decode_step_geometry(target, decoding);
   }
+  if (kernel == "slot_select")
+    return slot_select_geometry(target, *static_cast<const sdm::SlotSelectParams*>(params));
   if (kernel.starts_with("chunk_gradients")) {
     const auto& chunks = *static_cast<const sdm::ChunkGradientsParams*>(params);
     target.backend = sdm::plancap::Backend::kCuda;

@@ -57,4 +57,13 @@ inline uint32_t pack_bf16(float low, float high) {
   return float_to_bf16(low) | uint32_t{float_to_bf16(high)} << 16;
 }
 
+inline uint32_t max_bf16x2(uint32_t a, uint32_t b) {
+  const auto larger = [](uint32_t x, uint32_t y) {
+    const float first = bf16_to_float(static_cast<uint16_t>(x));
+    const float second = bf16_to_float(static_cast<uint16_t>(y));
+    return first > second || second != second ? x & 0xffffu : y & 0xffffu;
+  };
+  return larger(a, b) | larger(a >> 16, b >> 16) << 16;
+}
+
 }  // namespace sdm::ptx
