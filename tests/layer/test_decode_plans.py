@@ -10,10 +10,11 @@ import torch
 from decode_cases import BF16, F32, DecodeCase, copied, decode_inputs, decoded
 from guarded import GuardedTensor
 from kernel_checks import differing
-from plan_cases import from_bytes, params_offset, plan_bytes, records, reseal
+from plan_cases import edited as with_members
+from plan_cases import find_reloc, from_bytes, params_offset, plan_bytes, records, reseal
 
 from sdm_runtime import Plan, PlanError, StepChain, _core
-from sdm_runtime.format.plan_format import FieldRecord
+from sdm_runtime.format.plan_format import FieldRecord, PlanHeader, RelocRecord
 from sdm_runtime.format.records import text
 from sdm_runtime.layer.decode_step import memory_of, plan_decode_step
 
@@ -121,6 +122,54 @@ def test_every_number_is_refused_or_stays_inside(name: str) -> None:
             fates["ran"] += 1
     assert fates["refused"] > 100
     assert fates["ran"] > 40
+
+
+def shared_bytes(columns: int, element: int, writes: int, reads: int) -> int:
+    """What a block keeps: rows; records, logs, terms, weights and slots of entries; residuals."""
+    parts = [(writes + reads) * columns * element, 16 * writes, 8 * writes, 8 * reads, 4 * writes]
+    parts += [4 * writes, 4 * reads, 4 * writes, 4 * reads, 4 * columns]
+    return sum(-(-size // 16) * 16 for size in parts)
+
+
+def device_plan(case: DecodeCase, align: int = 4, **changed: object) -> bytearray:
+    """A host plan's bytes as those of a CUDA plan in slices of 64 columns."""
+    data = plan_bytes(plan_decode_step(**decode_inputs(case), **case.options))
+    data = with_members(data, RelocRecord, find_reloc(data, "bank"), align_log2=align)
+    header: dict = {"backend": 2, "device_uuid": bytes(range(16)), "capability_major": 9}
+    header |= {"entry": b"decode_step_bf16_s64", "grid": (2, case.P, 1), "block": (256, 1, 1)}
+    header |= {"shared_bytes": shared_bytes(64, 2, case.W, case.R)}
+    return with_members(data, PlanHeader, 0, **header | changed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"grid": (1, 2, 1)},
+        {"grid": (2, 2, 2)},
+        {"block": (128, 1, 1)},
+        {"cluster": (2, 1, 1)},
+        {"shared_bytes": 64},
+        {"entry": b"decode_step_bf16_s32"},
+        {"entry": b"decode_step_f32_s64"},
+        {"entry": b"decode_step_any_s64"},
+        {"entry": b"decode_step"},
+        {"align": 1},
+    ],
+)
+def test_launches_that_the_sizes_do_not_have(changed: dict) -> None:
+    case = DecodeCase(bank=BF16, hd=96)
+    from_bytes(device_plan(case))
+    with pytest.raises(PlanError, match=r"\[decode_step\] (hd|bank|bank_type): expected"):
+        from_bytes(device_plan(case, **changed))
+
+
+def test_rows_of_no_whole_pieces_go_element_by_element() -> None:
+    case = DecodeCase(bank=BF16, hd=100)
+    with pytest.raises(PlanError, match="hd: expected a multiple of 8 for decode_step_bf16_s64"):
+        from_bytes(device_plan(case))
+    shared = shared_bytes(32, 4, case.W, case.R)
+    any_rows = {"entry": b"decode_step_any_s32", "grid": (4, 2, 1), "shared_bytes": shared}
+    from_bytes(device_plan(case, align=1, **any_rows))
 
 
 def test_bound_memory_has_the_recorded_size() -> None:

@@ -36,10 +36,10 @@ class DecodeBlock {
   static constexpr int kHeld = decode_piece(kBank);        // columns of a piece, 16 bytes
   static constexpr int kPieces = kColumns / kHeld;         // of a row's slice
   static constexpr int kTeams = kDecodeThreads / kPieces;  // rows that the block's threads hold
-  static constexpr int kBatch = 4;                         // slots of a thread asked for at once
+  static constexpr int kBatch = 8;                         // entries of a sum at once
   using Raw = RawPiece<kBank, kHeld>;
   static_assert(sizeof(Raw) == 16 && kDecodeThreads % kPieces == 0);
-  static_assert(2 * kColumns <= kDecodeThreads);
+  static_assert(2 * kColumns <= kDecodeThreads && kDecodeThreads >= 256);  // entries: 256 at most
 
   __device__ __forceinline__ DecodeBlock(const DecodeStepParams& params, int32_t sequence)
       : params_(params),
@@ -50,50 +50,64 @@ class DecodeBlock {
         first_column_(static_cast<int32_t>(blockIdx.x) * kColumns),
         bank_(params.bank, {bank_type(), bank_type()}, 0, params.hd, own_columns()) {}
 
-  // One token; the block's threads meet before another one.
-  __device__ __forceinline__ void step(int32_t token) {
+  // What a thread brings to a token: a write, a read, and a column of the values.
+  struct Given {
+    int32_t k_slot, q_slot;
+    float k, q, g;
+    float v, beta;
+  };
+  __device__ __forceinline__ Given ask(int32_t token) const {
     const int64_t at = int64_t{sequence_} * params_.num_tokens + token;
-
-    // Everything that the token reads is asked for: rows first, they are the farthest.
-    fetch_rows(at);
-    float v = 0.0f;
+    Given given{-1, -1, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+    if (has_write()) {
+      const int64_t from = at * params_.num_writes + thread_;
+      given.k_slot = load_int_l2(params_.k_idx + from);
+      given.k = load_float_l2(params_.k_val + from);
+      given.g = load_float_l2(params_.g + (params_.num_gates == 1 ? at : from));
+    }
+    if (has_read()) {
+      const int64_t from = at * params_.num_reads + own_read();
+      given.q_slot = load_int_l2(params_.q_idx + from);
+      given.q = load_float_l2(params_.q_val + from);
+    }
     if (sums_residual() && inside()) {
       const int64_t row = v_strides(params_).row(sequence_, params_.num_heads, token);
-      v = load_value_l2(params_.v, params_.v_type, row + column());
+      given.v = load_value_l2(params_.v, params_.v_type, row + column());
     }
-    const float beta = load_float_l2(params_.beta + at);
-    load_entries(at);
-    __syncthreads();
+    given.beta = load_float_l2(params_.beta + at);
+    return given;
+  }
 
-    // The entries' weights, while the rows are on their way.
+  // One token, whose `given` becomes the next one's. Whatever the last token left in shared memory
+  // is used by the time that all have put their entries there.
+  __device__ __forceinline__ void step(int32_t token, Given& given) {
+    put_entries(given);
+    __syncthreads();
+    const float beta = given.beta;
+    float residual = in_precision(bank_type(), given.v);
+
+    // All rows at once; the weights, and what the next token needs, while they are on their way.
+    fetch_rows();
+    const bool more = token + 1 < params_.num_tokens;
+    if (more) given = ask(token + 1);
     weigh_entries();
+    if (more) prefetch_rows(given);
     ptx::copy_wait<0>();
     __syncthreads();
 
     // Sums, a column a thread: the warps of the residual beside those of the reading.
     float reading = 0.0f, own = 0.0f;
     if (sums_residual()) {
-      float residual = in_precision(bank_type(), v);
-      const auto* weights = at_shared<float>(map_.residual_weights);
-#pragma unroll 8
-      for (int32_t n = 0; n < params_.num_writes; ++n) {
-        residual = fused(weights[n], element(n), residual);
-      }
+      residual = add_writes(residual);
       at_shared<float>(map_.residuals)[thread_] = residual;
     } else if (sums_reading()) {
-      const auto* terms = at_shared<ReadTerms>(map_.read_terms);
-#pragma unroll 8
-      for (int32_t m = 0; m < params_.num_reads; ++m) {
-        const ReadTerms term = read_terms_at(terms + m);
-        reading = fused(term.reading, element(params_.num_writes + m), reading);
-        own = plus(own, term.own);
-      }
+      add_reads(reading, own);
     }
     __syncthreads();
 
     // The reading, then the rows.
     if (sums_reading() && inside()) {
-      const float residual = at_shared<float>(map_.residuals)[thread_ - kColumns];
+      residual = at_shared<float>(map_.residuals)[thread_ - kColumns];
       const int64_t row = readings_strides(params_).row(sequence_, params_.num_heads, token);
       store_value(params_.readings, bank_type(), row + column(),
                   token_reading(reading, own, beta, residual));
@@ -110,7 +124,7 @@ class DecodeBlock {
     return reinterpret_cast<T*>(shared_ + offset);
   }
   __device__ __forceinline__ SequenceRows rows() const {
-    return {int64_t{sequence_} * params_.num_slots, params_.num_slots};
+    return {sequence_ * params_.num_slots, params_.num_slots};
   }
 
   // Of the copies and of the rows' ends: the thread's piece of a row, and its first row.
@@ -139,56 +153,64 @@ class DecodeBlock {
       return at_shared<const float>(map_.rows)[at];
     }
   }
-  static __device__ __forceinline__ ReadTerms read_terms_at(const ReadTerms* from) {
-    const float2 both = *reinterpret_cast<const float2*>(from);
-    return {both.x, both.y};
+  // Of the entries: the thread's write and read, from both ends of the block.
+  __device__ __forceinline__ bool has_write() const { return thread_ < params_.num_writes; }
+  __device__ __forceinline__ int32_t own_read() const { return kDecodeThreads - 1 - thread_; }
+  __device__ __forceinline__ bool has_read() const { return own_read() < params_.num_reads; }
+
+  __device__ __forceinline__ void put_entries(const Given& given) const {
+    if (has_write()) {
+      at_shared<int32_t>(map_.k_slots)[thread_] = given.k_slot;
+      at_shared<float>(map_.k_weights)[thread_] = in_precision(bank_type(), given.k);
+      at_shared<double>(map_.logs)[thread_] =
+          write_log(given.g, given.k, params_.key_weighted != 0);
+    }
+    if (has_read()) {
+      at_shared<int32_t>(map_.q_slots)[own_read()] = given.q_slot;
+      at_shared<float>(map_.q_weights)[own_read()] = in_precision(bank_type(), given.q);
+    }
   }
 
   // The slices of all rows, zeros for those of another sequence.
-  __device__ __forceinline__ void fetch_rows(int64_t at) const {
+  __device__ __forceinline__ void fetch_rows() const {
     const int32_t entries = params_.num_writes + params_.num_reads;
-    const int32_t* writes = params_.k_idx + at * params_.num_writes;
-    const int32_t* reads = params_.q_idx + at * params_.num_reads;
+    const auto* k_slots = at_shared<const int32_t>(map_.k_slots);
+    const auto* q_slots = at_shared<const int32_t>(map_.q_slots);
     const SequenceRows own = rows();
+    constexpr int kTogether = kBank == kAnyRow ? 1 : 4;  // no copies there, and registers are short
 #pragma unroll 1
-    for (int32_t n = team(); n < entries; n += kBatch * kTeams) {
-      int32_t slots[kBatch];
+    for (int32_t n = team(); n < entries; n += kTogether * kTeams) {
+      int32_t slots[kTogether];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
+      for (int u = 0; u < kTogether; ++u) {
         const int32_t entry = min(n + u * kTeams, entries - 1);
-        slots[u] = load_int_l2(entry < params_.num_writes ? writes + entry
-                                                          : reads + (entry - params_.num_writes));
+        const bool is_read = entry >= params_.num_writes;
+        slots[u] = (is_read ? q_slots - params_.num_writes : k_slots)[entry];
       }
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const int32_t entry = n + u * kTeams;
-        if (entry >= entries) break;
-        bank_.fetch_or_clear(stage(entry), own.hold(slots[u]) ? slots[u] : -1);
+      for (int u = 0; u < kTogether; ++u) {
+        if (n + u * kTeams >= entries) break;
+        bank_.fetch_or_clear(stage(n + u * kTeams), own.hold(slots[u]) ? slots[u] : -1);
       }
     }
     ptx::copy_commit();
   }
 
-  // Slots, weights and log decays.
-  __device__ __forceinline__ void load_entries(int64_t at) const {
-    for (int32_t n = thread_; n < params_.num_writes; n += kDecodeThreads) {
-      const int64_t from = at * params_.num_writes + n;
-      const int32_t slot = load_int_l2(params_.k_idx + from);
-      const float k = load_float_l2(params_.k_val + from);
-      const int64_t gate = params_.num_gates == 1 ? at : from;
-      const float g = load_float_l2(params_.g + gate);
-      at_shared<int32_t>(map_.k_slots)[n] = slot;
-      at_shared<float>(map_.k_weights)[n] = in_precision(bank_type(), k);
-      at_shared<double>(map_.logs)[n] = write_log(g, k, params_.key_weighted != 0);
-    }
-    // From the last thread on: few entries then have a thread each.
-    for (int32_t m = kDecodeThreads - 1 - thread_; m < params_.num_reads; m += kDecodeThreads) {
-      const int64_t from = at * params_.num_reads + m;
-      const int32_t slot = load_int_l2(params_.q_idx + from);
-      const float q = load_float_l2(params_.q_val + from);
-      at_shared<int32_t>(map_.q_slots)[m] = slot;
-      at_shared<float>(map_.q_weights)[m] = in_precision(bank_type(), q);
-    }
+  // The next token's rows into L2: what this one writes there is newer by the time it is read.
+  __device__ __forceinline__ void prefetch_rows(const Given& given) const {
+    if (has_write()) prefetch_row(given.k_slot);
+    if (has_read()) prefetch_row(given.q_slot);
+  }
+  __device__ __forceinline__ void prefetch_row(int32_t slot) const {
+    constexpr int64_t kSector = 32;
+    if (!rows().hold(slot)) return;
+    const int64_t first = int64_t{slot} * params_.hd + first_column_;
+    const char* bank = static_cast<const char*>(params_.bank);
+    const char* from = bank + row_bytes(bank_type(), first);
+    const int32_t columns = min(kColumns, params_.hd - first_column_);
+    const char* end = from + row_bytes(bank_type(), columns);
+#pragma unroll 1
+    for (; from < end; from += kSector) ptx::prefetch_l2(from);
   }
 
   __device__ __forceinline__ void weigh_entries() const {
@@ -197,13 +219,63 @@ class DecodeBlock {
     const TokenReads reads{at_shared<int32_t>(map_.q_slots), at_shared<float>(map_.q_weights),
                            params_.num_reads};
     const SequenceRows own = rows();
-    for (int32_t n = thread_; n < params_.num_writes; n += kDecodeThreads) {
-      const WriteTerms terms = write_terms(writes, own, n);
-      at_shared<float>(map_.residual_weights)[n] = terms.residual;
-      at_shared<SlotWrite>(map_.slot_writes)[n] = terms.slot;
+    // Writes, then reads, by the same code: there is less of it to fetch.
+#pragma unroll 1
+    for (int32_t kind = 0; kind < 2; ++kind) {
+      const bool is_read = kind == 1;
+      if (!(is_read ? has_read() : has_write())) continue;
+      const int32_t entry = is_read ? own_read() : thread_;
+      const SlotDecay decay = slot_decay(writes, (is_read ? reads.slots : writes.slots)[entry]);
+      if (is_read) {
+        at_shared<ReadTerms>(map_.read_terms)[entry] = read_terms(writes, reads, own, decay, entry);
+      } else {
+        const WriteTerms terms = write_terms(writes, own, decay, entry);
+        at_shared<float>(map_.residual_weights)[entry] = terms.residual;
+        at_shared<SlotWrite>(map_.slot_writes)[entry] = terms.slot;
+      }
     }
-    for (int32_t m = kDecodeThreads - 1 - thread_; m < params_.num_reads; m += kDecodeThreads) {
-      at_shared<ReadTerms>(map_.read_terms)[m] = read_terms(writes, reads, own, m);
+  }
+
+  // Batches, so that the loads of one are together and its weights come four at a time.
+  __device__ __forceinline__ float add_writes(float residual) const {
+    const auto* weights = at_shared<const float>(map_.residual_weights);
+    const int32_t whole = params_.num_writes / kBatch * kBatch;
+#pragma unroll 1
+    for (int32_t n = 0; n < whole; n += kBatch) {
+      float weight[kBatch], m[kBatch];
+      decode<RowType::kFloat32, kBatch>(read_bits<sizeof(weight)>(weights + n), 1.0f, weight);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) m[u] = element(n + u);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) residual = fused(weight[u], m[u], residual);
+    }
+#pragma unroll 1
+    for (int32_t n = whole; n < params_.num_writes; ++n) {
+      residual = fused(weights[n], element(n), residual);
+    }
+    return residual;
+  }
+
+  // The reading of the old bank, and QK beside it.
+  __device__ __forceinline__ void add_reads(float& reading, float& own) const {
+    const auto* terms = at_shared<const float>(map_.read_terms);
+    const int32_t first = params_.num_writes, whole = params_.num_reads / kBatch * kBatch;
+#pragma unroll 1
+    for (int32_t n = 0; n < whole; n += kBatch) {
+      float term[2 * kBatch], m[kBatch];
+      decode<RowType::kFloat32, 2 * kBatch>(read_bits<sizeof(term)>(terms + 2 * n), 1.0f, term);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) m[u] = element(first + n + u);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        reading = fused(term[2 * u], m[u], reading);
+        own = plus(own, term[2 * u + 1]);
+      }
+    }
+#pragma unroll 1
+    for (int32_t n = whole; n < params_.num_reads; ++n) {
+      reading = fused(terms[2 * n], element(first + n), reading);
+      own = plus(own, terms[2 * n + 1]);
     }
   }
 
@@ -216,19 +288,20 @@ class DecodeBlock {
 #pragma unroll
     for (float& d : delta) d = token_delta(beta, d);
     const auto* writes = at_shared<const SlotWrite>(map_.slot_writes);
-#pragma unroll 2
+#pragma unroll 1
     for (int32_t n = team(); n < params_.num_writes; n += kTeams) {
       const SlotWrite slot = slot_write(writes + n);
       if (slot.row < 0) continue;
       float acc[kHeld], m[kHeld];
 #pragma unroll
       for (int c = 0; c < kHeld; ++c) acc[c] = fused(slot.weight, delta[c], 0.0f);
+#pragma unroll 1
       for (int32_t i = 1; i < slot.count; ++i) {
         const float weight = writes[n + i].weight;
 #pragma unroll
         for (int c = 0; c < kHeld; ++c) acc[c] = fused(weight, delta[c], acc[c]);
       }
-      sdm::decode<kBank, kHeld>(read_bits<sizeof(Raw)>(stage(n)), 1.0f, m);
+      decode<kBank, kHeld>(read_bits<sizeof(Raw)>(stage(n)), 1.0f, m);
 #pragma unroll
       for (int c = 0; c < kHeld; ++c) m[c] = fused(m[c], slot.decay, acc[c]);
       bank_.store(slot.row, encode<kBank, kHeld>(m));
@@ -255,10 +328,8 @@ __device__ __forceinline__ void decode_step_device(const DecodeStepParams& param
   DecodeBlock<kBank, kColumns> block(params, static_cast<int32_t>(sequence));
   pdl_wait();
   pdl_trigger();
-  for (int32_t token = 0; token < params.num_tokens; ++token) {
-    if (token > 0) __syncthreads();  // its rows are in the bank, and what it kept is used
-    block.step(token);
-  }
+  auto given = block.ask(0);
+  for (int32_t token = 0; token < params.num_tokens; ++token) block.step(token, given);
 }
 
 }  // namespace sdm

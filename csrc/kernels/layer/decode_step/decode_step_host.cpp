@@ -17,8 +17,8 @@ constexpr int32_t kMostEntries = 256;
 // What a token's entries come to, whatever the column.
 class TokenTerms {
  public:
-  SDM_HD void load(const DecodeStepParams& params, int64_t sequence, int32_t token) {
-    const int64_t at = sequence * params.num_tokens + token;
+  SDM_HD void load(const DecodeStepParams& params, int32_t sequence, int32_t token) {
+    const int64_t at = int64_t{sequence} * params.num_tokens + token;
     const SequenceRows rows{sequence * params.num_slots, params.num_slots};
     const bool key_weighted = params.key_weighted != 0;
     k_slots = params.k_idx + at * params.num_writes;
@@ -37,11 +37,12 @@ class TokenTerms {
     const TokenReads token_reads{q_slots, q_weights_, params.num_reads};
     own = 0.0f;
     for (int32_t n = 0; n < params.num_writes; ++n) {
-      writes[n] = write_terms(token_writes, rows, n);
+      writes[n] = write_terms(token_writes, rows, slot_decay(token_writes, k_slots[n]), n);
       held_writes[n] = rows.hold(k_slots[n]);
     }
     for (int32_t m = 0; m < params.num_reads; ++m) {
-      reads[m] = read_terms(token_writes, token_reads, rows, m);
+      const SlotDecay decay = slot_decay(token_writes, q_slots[m]);
+      reads[m] = read_terms(token_writes, token_reads, rows, decay, m);
       held_reads[m] = rows.hold(q_slots[m]);
       own = plus(own, reads[m].own);
     }
@@ -62,7 +63,7 @@ class TokenTerms {
 
 // Columns of a sequence, all tokens of it.
 struct Unit {
-  int64_t sequence;
+  int32_t sequence;
   int32_t first, count;
 };
 
@@ -154,7 +155,10 @@ void decode_step_host(const DecodeStepParams& params) {
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < int64_t{params.num_parallel} * parts; ++i) {
       const int32_t first = static_cast<int32_t>(i % parts) * kUnitColumns;
-      decode_unit(params, {i / parts, first, std::min(kUnitColumns, params.hd - first)}, terms);
+      decode_unit(
+          params,
+          {static_cast<int32_t>(i / parts), first, std::min(kUnitColumns, params.hd - first)},
+          terms);
     }
   }
 }

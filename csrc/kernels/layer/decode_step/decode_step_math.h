@@ -2,8 +2,9 @@
 // chunk_prepare and pair_matrices for a chunk of one token, so that the bits are those of the
 // chain.
 #pragma once
+#include <cmath>
+
 #include "kernels/common/math/ordered_math.h"
-#include "kernels/common/records/chunk_events.h"
 #include "kernels/common/rows/typed_values.h"
 
 namespace sdm {
@@ -23,9 +24,12 @@ struct TokenWrites {
 
 // The bank rows of one sequence. Entries of others do nothing.
 struct SequenceRows {
-  int64_t first;
-  int32_t count;
-  SDM_HD bool hold(int32_t slot) const { return slot >= first && slot - first < count; }
+  int32_t first, count;
+  // Unsigned: what is below wraps around to far above.
+  SDM_HD bool hold(int32_t slot) const {
+    return static_cast<uint32_t>(slot) - static_cast<uint32_t>(first) <
+           static_cast<uint32_t>(count);
+  }
 };
 
 // What is done to the row of a write.
@@ -64,71 +68,69 @@ SDM_HD double write_log(float g, float k, bool key_weighted) {
   return log < -1000.0 ? -1000.0 : log;
 }
 
-// The first write of that slot; `count` if there is none.
-SDM_HD int32_t find_writes(const TokenWrites& writes, int32_t slot) {
-  int32_t begin = 0, end = writes.count;
-  while (begin < end) {
+// The first of the entries of that slot, or `count`.
+SDM_HD int32_t slot_begin(const int32_t* slots, int32_t count, int32_t slot) {
+  int32_t begin = 0, end = count;
+  SDM_ROLLED while (begin < end) {
     const int32_t middle = (begin + end) / 2;
-    if (writes.slots[middle] < slot) {
+    if (slots[middle] < slot) {
       begin = middle + 1;
     } else {
       end = middle;
     }
   }
-  return begin < writes.count && writes.slots[begin] == slot ? begin : writes.count;
+  return begin < count && slots[begin] == slot ? begin : count;
 }
 
 // Behind the last of the entries from `begin` on that name its slot.
 SDM_HD int32_t slot_end(const int32_t* slots, int32_t count, int32_t begin) {
-  int32_t end = begin + 1;
-  while (end < count && slots[end] == slots[begin]) ++end;
+  int32_t end = begin;
+  SDM_ROLLED while (end < count && slots[end] == slots[begin])++ end;
   return end;
 }
 
-SDM_HD int32_t slot_begin(const int32_t* slots, int32_t at) {
-  while (at > 0 && slots[at - 1] == slots[at]) --at;
-  return at;
-}
+// A slot's writes in the token, [begin, end), and its decay. `all` is exp of their log decays,
+// chunk_prepare's begun and total, and 1 without a write; `rest` is what is left from the token to
+// its end: 1, or NaN for logs whose difference is NaN.
+struct SlotDecay {
+  int32_t begin, end;
+  float all, rest;
+};
 
 // A token that writes a slot twice decays it by both gates before either write.
-SDM_HD double slot_log(const TokenWrites& writes, int32_t begin, int32_t end) {
-  double sum = 0.0;
-  for (int32_t n = begin; n < end; ++n) sum += writes.logs[n];
-  return sum;
+SDM_HD SlotDecay slot_decay(const TokenWrites& writes, int32_t slot) {
+  const int32_t begin = slot_begin(writes.slots, writes.count, slot);
+  const int32_t end = slot_end(writes.slots, writes.count, begin);
+  double log = 0.0;
+  SDM_ROLLED for (int32_t n = begin; n < end; ++n) log += writes.logs[n];
+  return {begin, end, static_cast<float>(::exp(log)), plus(static_cast<float>(log - log), 1.0f)};
 }
 
-// exp of a log sum that ends with the token: chunk_prepare's begun and total.
-SDM_HD float slot_decay(double log) { return static_cast<float>(::exp(log)); }
-
-SDM_HD WriteTerms write_terms(const TokenWrites& writes, const SequenceRows& rows, int32_t n) {
+// Of write n and its slot's decay.
+SDM_HD WriteTerms write_terms(const TokenWrites& writes, const SequenceRows& rows,
+                              const SlotDecay& decay, int32_t n) {
   const int32_t slot = writes.slots[n];
   if (!rows.hold(slot)) return {kNoWeight, {-1, 0.0f, 1.0f, 0}};
-  const int32_t begin = slot_begin(writes.slots, n);
-  const int32_t end = slot_end(writes.slots, writes.count, n);
-  const double log = slot_log(writes, begin, end);
-  const float all = slot_decay(log);
-  const float rest = static_cast<float>(decay(log, log));
-  const bool first = n == begin;
-  return {-times(writes.weights[n], all),
-          {first ? slot : -1, times(writes.weights[n], rest), all, first ? end - n : 0}};
+  const bool first = n == decay.begin;
+  const float weight = writes.weights[n];
+  return {-times(weight, decay.all),
+          {first ? slot : -1, times(weight, decay.rest), decay.all, first ? decay.end - n : 0}};
 }
 
-// The reads of one slot share what they see of the token's writes: the first one has it for all.
+// Of read m. The reads of one slot share what they see of the token's writes: the first one has it
+// for all.
 SDM_HD ReadTerms read_terms(const TokenWrites& writes, const TokenReads& reads,
-                            const SequenceRows& rows, int32_t m) {
+                            const SequenceRows& rows, const SlotDecay& decay, int32_t m) {
   const int32_t slot = reads.slots[m];
   if (!rows.hold(slot)) return {kNoWeight, 0.0f};
-  const int32_t begin = find_writes(writes, slot);
-  if (begin == writes.count) return {reads.weights[m], 0.0f};
-  const int32_t end = slot_end(writes.slots, writes.count, begin);
-  const double log = slot_log(writes, begin, end);
-  const float eff = times(reads.weights[m], slot_decay(log));
-  if (m > 0 && reads.slots[m - 1] == slot) return {eff, 0.0f};
+  const float reading = times(reads.weights[m], decay.all);
+  const bool first = m == 0 || reads.slots[m - 1] != slot;
+  if (decay.begin == decay.end || !first) return {reading, 0.0f};
   double read = 0.0, written = 0.0;
-  const int32_t reads_end = slot_end(reads.slots, reads.count, m);
-  for (int32_t i = m; i < reads_end; ++i) read += reads.weights[i];
-  for (int32_t n = end - 1; n >= begin; --n) written += writes.weights[n];
-  return {eff, static_cast<float>(read * written * decay(log, log))};
+  const int32_t end = slot_end(reads.slots, reads.count, m);
+  SDM_ROLLED for (int32_t i = m; i < end; ++i) read += reads.weights[i];
+  SDM_ROLLED for (int32_t n = decay.end - 1; n >= decay.begin; --n) written += writes.weights[n];
+  return {reading, static_cast<float>(read * written * decay.rest)};
 }
 
 // The token's delta of one column, as gx_gemm adds it up from +0.

@@ -8,8 +8,8 @@ struct HeadStrides {
   int64_t batch, token, head;  // elements
 
   // Of sequence p = b*H + h.
-  SDM_HD int64_t row(int64_t sequence, int32_t heads, int32_t at_token) const {
-    const int64_t b = sequence / heads;
+  SDM_HD int64_t row(int32_t sequence, int32_t heads, int32_t at_token) const {
+    const int32_t b = sequence / heads;
     return b * batch + at_token * token + (sequence - b * heads) * head;
   }
 };
