@@ -2,6 +2,7 @@
 #include "bindings/bindings.h"
 #include "bindings/tensor_reader.h"
 #include "kernels/layer/decode_step/decode_step.h"
+#include "kernels/layer/merge_readings/merge_readings.h"
 #include "kernels/layer/slot_select/slot_select.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
@@ -150,12 +151,38 @@ void bind_slot_select(py::module_& module) {
       });
 }
 
+// The way from the readings to the output projection.
+MergeReadingsArgs merge_readings_args(const Operands& refs, double eps, bool pdl) {
+  MergeReadingsArgs args;
+  args.readings = refs.at("readings");
+  if (refs.contains("norm_weight")) args.norm_weight = refs.at("norm_weight");
+  if (refs.contains("norm_bias")) args.norm_bias = refs.at("norm_bias");
+  if (refs.contains("gate")) args.gate = refs.at("gate");
+  args.merged = refs.at("merged");
+  args.eps = eps;
+  args.pdl = pdl;
+  return args;
+}
+
+void bind_merge_readings(py::module_& module) {
+  module.def("merge_readings", [](const Operands& refs, double eps, uintptr_t stream) {
+    const MergeReadingsArgs args = merge_readings_args(refs, eps, false);
+    launch_now(merge_readings, args, args.readings.device, stream);
+  });
+  module.def("plan_merge_readings", [](const Operands& refs, double eps, bool pdl) {
+    const MergeReadingsArgs args = merge_readings_args(refs, eps, pdl);
+    return std::const_pointer_cast<plancap::BoundPlan>(
+        record("merge_readings", merge_readings, args, args.readings.device));
+  });
+}
+
 }  // namespace
 
 void bind_layer(py::module_& module) {
   bind_gates(module);
   bind_decode_step(module);
   bind_slot_select(module);
+  bind_merge_readings(module);
 }
 
 }  // namespace sdm::bindings

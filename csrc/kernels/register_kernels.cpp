@@ -1,6 +1,7 @@
 #include "kernels/register_kernels.h"
 
 #include "kernels/layer/decode_step/decode_step.h"
+#include "kernels/layer/merge_readings/merge_readings.h"
 #include "kernels/layer/slot_select/slot_select.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
@@ -23,6 +24,7 @@ void register_kernels() {
   plancap::register_kernel(token_gates_info());
   plancap::register_kernel(token_gates_grad_info());
   plancap::register_kernel(decode_step_info());
+  plancap::register_kernel(merge_readings_info());
 }
 
 }  // namespace sdm

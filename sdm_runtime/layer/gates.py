@@ -10,7 +10,7 @@ from torch import Tensor
 from sdm_runtime import _core
 from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.differentiable import once_differentiable
-from sdm_runtime.tensor.refs import current_stream, operand_refs
+from sdm_runtime.tensor.refs import current_stream, operand_refs, plan_memory
 from sdm_runtime.tensor.words import describe
 
 _KERNEL_DTYPES = (torch.float32, torch.bfloat16)
@@ -80,15 +80,7 @@ def plan_token_gates(
     """
     operands = {"gate_a": a, "gate_b": b, "A_log": A_log, "dt_bias": dt_bias, "beta": beta, "g": g}
     bound = _core.plan_token_gates(operand_refs(operands, "[token_gates] "), pdl)
-    return Plan._recorded(bound, {name: _memory(x) for name, x in operands.items()})
-
-
-def _memory(x: Tensor) -> Tensor:
-    """What a plan is bound to: the tensor, or its memory from the first element to the last."""
-    if x.is_contiguous():
-        return x
-    last = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
-    return x.detach().as_strided((last + 1,), (1,))
+    return Plan._recorded(bound, {name: plan_memory(x) for name, x in operands.items()})
 
 
 def _fit(x: Tensor) -> Tensor:

@@ -84,6 +84,18 @@ def extent_bytes(tensor: torch.Tensor) -> int:
     return (1 + sum((size - 1) * step for size, step in spans)) * tensor.element_size()
 
 
+def plan_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """What a plan is bound to for ``tensor``: it, or its memory from the first to the last element.
+
+    For kernels that take strides. The strides are the plan's; a tensor that is bound has none.
+    """
+    if tensor.is_contiguous():
+        return tensor
+    spans = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * step for size, step in spans)
+    return tensor.detach().as_strided((last + 1,), (1,))
+
+
 def check_memory(name: str, tensor: torch.Tensor) -> None:
     """The core reads raw memory: it must be there, and hold the values that torch shows.
 

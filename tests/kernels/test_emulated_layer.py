@@ -79,6 +79,64 @@ def test_token_gates_grad(
     same_bits("token_gates_grad", values, outputs)
 
 
+# B, T, H and hd: one slice, part of one, two, more than a block's warps have.
+ROWS = [
+    (1, 1, 1, 1),
+    (2, 3, 2, 64),
+    (1, 1, 16, 128),
+    (3, 1, 2, 130),
+    (1, 2, 2, 300),
+    (1, 1, 2, 1156),
+]
+# Of the readings, the norm, the gate and the result; None: not there.
+TYPES = [
+    (BF16, BF16, BF16, BF16),
+    (F32, F32, F32, F32),
+    (BF16, F32, BF16, BF16),
+    (F32, None, BF16, BF16),
+    (BF16, BF16, None, F32),
+    (F32, None, None, F32),
+]
+
+
+@pytest.mark.parametrize("sizes", ROWS)
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_merge_readings(sizes: tuple[int, ...], types: tuple[Any, ...], aligned: bool) -> None:
+    batches, tokens, heads, hd = sizes
+    of_readings, of_norm, of_gate, of_merged = types
+    gen = torch.Generator().manual_seed(hd)
+    gap = 4 if aligned else 3
+
+    def draw(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+        return (2 * torch.randn(*shape, generator=gen) + 1).to(dtype)
+
+    readings = draw(batches, heads, tokens, hd + gap, dtype=of_readings).transpose(1, 2)
+    values: dict[str, Any] = {"readings": readings, "eps": 1e-5, "hd": hd}
+    for name, stride in zip(("batch", "token", "head"), readings.stride(), strict=False):
+        values[f"readings_{name}_stride"] = stride
+    if of_norm:
+        values |= {name: draw(hd, dtype=of_norm) for name in ("norm_weight", "norm_bias")}
+    if of_gate:
+        gate = draw(batches, tokens, heads * hd + gap, dtype=of_gate)
+        values |= {"gate": gate, "gate_batch_stride": gate.stride(0)}
+        values |= {"gate_token_stride": gate.stride(1)}
+    for name, dtype in zip(("readings", "norm", "gate", "merged"), types, strict=True):
+        values[f"{name}_type"] = CODES[dtype or of_merged]
+    values |= {"num_batches": batches, "num_tokens": tokens, "num_heads": heads}
+    outputs = {"merged": poisoned(batches, tokens, heads * hd, dtype=of_merged)}
+    wide = aligned and hd % 4 == 0
+    chosen = emulation().chosen("merge_readings", values | outputs)
+    assert chosen.entry == f"merge_readings_{'x4' if wide else 'x1'}"
+    same_bits("merge_readings", values, outputs)
+    # Several rows a block, where a device is full.
+    few = emulation().chosen("merge_readings", values | outputs, sm_count=1)
+    after, expected = copies(outputs), copies(outputs)
+    emulation().launch("merge_readings", few, values | after)
+    emulation().twin("merge_readings", values | expected)
+    assert differing(after, expected) == []
+
+
 def test_the_comparison_can_fail() -> None:
     """A launch without its last tokens differs from the twin."""
     library = emulation()

@@ -22,6 +22,7 @@ ROOMS = {
     "chunk_gradients": "chunk",
     "token_gradients": "chunk",
     "plane_reduce": "rows",
+    "merge_readings": "layer",
     "token_gates": "layer",
     "token_gates_grad": "layer",
     "decode_step": "layer",
@@ -184,8 +185,18 @@ def chunk_instances() -> list[Instance]:
 
 
 def layer_instances() -> list[Instance]:
-    """The layer's kernels around the operation: one instance each."""
-    return [
+    """The layer's kernels around the operation: one instance each, or by columns a thread."""
+    merge = [
+        Instance(
+            "merge_readings",
+            f"merge_readings_{name}",
+            "MergeReadingsParams",
+            "kMergeThreads",
+            f"merge_readings_device<{wide}>",
+        )
+        for name, wide in (("x4", "true"), ("x1", "false"))
+    ]
+    return merge + [
         Instance(name, name, params, bounds, f"{name}_device")
         for name, params, bounds in (
             ("token_gates", "TokenGatesParams", "kGateThreads"),

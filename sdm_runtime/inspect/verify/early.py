@@ -24,6 +24,7 @@ EARLY_FIELDS = {
     "gx_gemm": {"d_u", "x"},
     "gx_gwr": {"delta", "pd", "slots"},
     "gx_pa2": {"bpre", "records", "scales", "snap"},
+    "merge_readings": {"norm_bias", "norm_weight"},
     "token_gates": {"a_log", "dt_bias"},
     "slot_select": {"key_positions", "query_positions"},
 }

@@ -18,6 +18,8 @@
 #include "kernels/common/math/float_mode.h"
 #include "kernels/layer/decode_step/decode_step.h"
 #include "kernels/layer/decode_step/decode_step_geometry.h"
+#include "kernels/layer/merge_readings/merge_readings.h"
+#include "kernels/layer/merge_readings/merge_readings_geometry.h"
 #include "kernels/layer/slot_select/slot_select.h"
 #include "kernels/layer/slot_select/slot_select_geometry.h"
 #include "kernels/layer/token_gates/token_gates.h"
@@ -55,7 +57,7 @@ const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   for (const auto* info :
        {&sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
         &sdm::token_gradients_info(), &sdm::token_gates_info(), &sdm::token_gates_grad_info(),
-        &sdm::decode_step_info(), &sdm::slot_select_info()}) {
+        &sdm::decode_step_info(), &sdm::slot_select_info(), &sdm::merge_readings_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -97,6 +99,8 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     return chunk_gradients_geometry(target, chunks,
                                     pass ? *pass : chunk_gradients_passes(target, chunks).front());
   }
+  if (kernel == "merge_readings")
+    return merge_readings_geometry(target, *static_cast<const sdm::MergeReadingsParams*>(params));
   if (kernel == "token_gates")
     return token_gates_geometry(*static_cast<const sdm::TokenGatesParams*>(params));
   if (kernel == "token_gates_grad") {
