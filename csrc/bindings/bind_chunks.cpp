@@ -2,6 +2,7 @@
 #include "bindings/bindings.h"
 #include "bindings/tensor_reader.h"
 #include "kernels/chunk/chunk_gradients/chunk_gradients.h"
+#include "kernels/chunk/chunk_inverse/chunk_inverse.h"
 #include "kernels/chunk/chunk_prepare/chunk_prepare.h"
 #include "kernels/chunk/pair_matrices/pair_matrices.h"
 #include "kernels/chunk/token_gradients/token_gradients.h"
@@ -54,6 +55,17 @@ void run_pair_matrices(const Operands& refs, int64_t num_writes, uintptr_t strea
   launch_now(pair_matrices, args, args.events.device, stream);
 }
 
+void run_chunk_inverse(const Operands& refs, uintptr_t stream) {
+  ChunkInverseArgs args;
+  args.system = refs.at("system");
+  args.qk = refs.at("qk");
+  args.beta = refs.at("beta");
+  args.x = refs.at("x");
+  args.qx = refs.at("qx");
+  args.scaled = refs.at("scaled");
+  launch_now(chunk_inverse, args, args.system.device, stream);
+}
+
 void run_chunk_gradients(const Operands& refs, int64_t chunk_size, int64_t first_step,
                          uintptr_t stream) {
   ChunkGradientsArgs args;
@@ -91,6 +103,7 @@ void run_token_gradients(const Operands& refs, int64_t first_step, uintptr_t str
 void bind_chunks(py::module_& module) {
   module.def("chunk_prepare", &run_chunk_prepare);
   module.def("pair_matrices", &run_pair_matrices);
+  module.def("chunk_inverse", &run_chunk_inverse);
   module.def("token_gradients", &run_token_gradients);
   module.def("chunk_gradients", &run_chunk_gradients);
 }

@@ -163,3 +163,39 @@ CASES = {
     "doubled": ChunkCase(P=1, W=4, R=5, S=300, doubled=True),
     "doubled, a gate a write": ChunkCase(P=1, W=5, R=4, S=100, gates=5, doubled=True),
 }
+
+
+@dataclass(frozen=True)
+class TriangleCase:
+    """Operands of chunk_inverse."""
+
+    N: int = 2
+    C: int = 64
+    scale: float = 0.1
+    special: int = 0  # so many elements of the triangles are NaN or infinite
+    seed: int = 0
+
+
+TRIANGLES = [
+    *(TriangleCase(C=c) for c in (1, 2, 3, 16, 31, 32, 33, 36, 63, 64, 100, 128)),
+    TriangleCase(N=1, C=250),
+    TriangleCase(N=1, C=256, scale=0.03),
+    TriangleCase(N=3, C=20, scale=3.0),
+    TriangleCase(C=72, special=2),
+    TriangleCase(C=65, special=5),
+]
+
+
+def triangles(case: TriangleCase) -> Tensors:
+    """System, qk and beta; NaN wherever the kernel must not look."""
+    gen = torch.Generator().manual_seed(case.seed)
+    shape = (case.N, case.C, case.C)
+    system, qk = (case.scale * torch.randn(*shape, generator=gen) for _ in range(2))
+    for matrix, reach in ((system, 0), (qk, 1)):
+        for _ in range(case.special):
+            chunk, row = (int(torch.randint(high, (), generator=gen)) for high in (case.N, case.C))
+            column = int(torch.randint(max(row, 1), (), generator=gen))
+            kind = int(torch.randint(3, (), generator=gen))
+            matrix[chunk, row, column] = (torch.nan, torch.inf, -torch.inf)[kind]
+        matrix += torch.full(shape, torch.nan).triu(reach)
+    return {"system": system, "qk": qk, "beta": torch.rand(case.N * case.C, generator=gen)}

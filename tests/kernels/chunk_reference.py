@@ -1,4 +1,4 @@
-"""What the chunk kernels compute, as dense float64 matrices over entries.
+"""What the chunk kernels compute, as dense float64 matrices over entries; X to the bit.
 
 The formulas are those of docs/step_chain.md, section 2.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from chunk_cases import ChunkCase, Tensors
+from kernel_reference import ZERO, fma
 
 
 @dataclass
@@ -109,3 +111,24 @@ def gradients(of: Chunk, d_a, d_qk, dots: Tensors) -> Tensors:
     loss = loss + (dots["d_total"].double() * of.total / sharing).sum()
     leaves = (of.writes.weight, of.reads.weight, of.g)
     return dict(zip(("dk", "dq", "dg"), torch.autograd.grad(loss, leaves), strict=True))
+
+
+def inverse(system, qk, beta) -> Tensors:
+    """X, QX and X diag(beta) transposed of one chunk, scalar by scalar in the contract's order."""
+    chunk = system.shape[0]
+    system, qk, beta = system.numpy(), qk.numpy(), beta.numpy()
+    x, qx, scaled = (np.zeros((chunk, chunk), np.float32) for _ in range(3))
+    for c in range(chunk):
+        x[c, c] = 1
+        for i in range(c + 1, chunk):
+            total = ZERO
+            for j in range(c + 1, i):
+                total = fma(-system[i, j], x[j, c], total)
+            x[i, c] = total - system[i, c]
+        for i in range(c, chunk):
+            total = ZERO
+            for j in range(c + 1, i + 1):
+                total = fma(qk[i, j], x[j, c], total)
+            qx[i, c] = total + qk[i, c]
+            scaled[c, i] = beta[c] * x[i, c]
+    return {k: torch.from_numpy(m) for k, m in (("x", x), ("qx", qx), ("scaled", scaled))}

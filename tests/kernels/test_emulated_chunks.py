@@ -13,7 +13,9 @@ from chunk_cases import (
     BF16,
     CASES,
     POISON,
+    TRIANGLES,
     ChunkCase,
+    TriangleCase,
     chain_outputs,
     chunk_inputs,
     chunk_order,
@@ -22,6 +24,7 @@ from chunk_cases import (
     poisoned,
     prepare_outputs,
     step_outputs,
+    triangles,
 )
 from emulated import Launch, emulation
 from kernel_checks import copies, differing
@@ -205,6 +208,30 @@ def test_a_block_takes_a_whole_chunk_where_chunks_are_many_and_fit() -> None:
     # A device may lend a block 227 KiB, and two of an SM share 228 with 1 KiB for each.
     assert _first_pass(2048, 64, 89) == "chunk_gradients_whole"
     assert _first_pass(2048, 64, 90) == "chunk_gradients_runs"
+
+
+@pytest.mark.parametrize("case", TRIANGLES, ids=str)
+def test_chunk_inverse_gives_the_twins_bits(case: TriangleCase) -> None:
+    given = triangles(case)
+    values: dict[str, Any] = {k: given[k] for k in ("system", "qk")}
+    values |= {"beta_rows": given["beta"], "num_chunks": case.N, "chunk_size": case.C}
+    shape = (case.N, case.C, case.C)
+    outputs = {name: poisoned(shape, torch.float32) for name in ("x", "qx", "scaled")}
+    found = [
+        _assert_same_bits("chunk_inverse", values | {"wide": wide}, outputs)
+        for wide in ((0, 1) if case.C % 4 == 0 else (0,))
+    ]
+    if case.special == 0:
+        _assert_all_written(found[0])
+
+
+def test_many_chunks_come_one_by_one() -> None:
+    """Of few, the tiles with the most work come first: another order of blocks."""
+    given = triangles(TriangleCase(N=1024, C=33))
+    values: dict[str, Any] = {k: given[k] for k in ("system", "qk")}
+    values |= {"beta_rows": given["beta"], "num_chunks": 1024, "chunk_size": 33, "wide": 0}
+    outputs = {name: poisoned((1024, 33, 33), torch.float32) for name in ("x", "qx", "scaled")}
+    _assert_all_written(_assert_same_bits("chunk_inverse", values, outputs))
 
 
 @pytest.mark.parametrize("hd", [1, 30, 36, 128, 130, 256])

@@ -19,6 +19,7 @@ KERNELS = Path(__file__).resolve().parents[2] / "csrc/kernels"
 ROOMS = {
     "chunk_prepare": "chunk",
     "pair_matrices": "chunk",
+    "chunk_inverse": "chunk",
     "chunk_gradients": "chunk",
     "token_gradients": "chunk",
     "plane_reduce": "rows",
@@ -169,6 +170,7 @@ def chunk_instances() -> list[Instance]:
         for name, params, bounds in (
             ("chunk_prepare", "ChunkPrepareParams", "kPrepareThreads"),
             ("pair_matrices", "PairMatricesParams", "kPairThreads"),
+            ("chunk_inverse", "ChunkInverseParams", "kInverseThreads"),
             ("token_gradients", "TokenGradientsParams", "kTokenThreads"),
         )
     ]
