@@ -11,13 +11,13 @@ from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape, stage, unstage
 from sdm_runtime.ops.chunks.chunk_kernels import (
     ChunkEvents,
+    chunk_inverse,
     kernel_inputs,
     pair_matrices,
     prepare_chunks,
 )
 from sdm_runtime.ops.chunks.event_order import event_order
-from sdm_runtime.ops.chunks.matrices import scaled_transpose, unit_inverse
-from sdm_runtime.ops.chunks.products import add_product, product
+from sdm_runtime.ops.chunks.products import add_product
 from sdm_runtime.ops.forward.chain import GEMM_CHOICE, StepOperands, StepsDone, run_steps
 from sdm_runtime.ops.forward.store import DropStore, KeepStore, Saved, Store
 from sdm_runtime.ops.forward.token_step import TokenStep, run_token_step
@@ -67,9 +67,7 @@ def _run_segment(
     records = room.records
     chunks, steps = prepare_chunks(given, geometry, segment, order, bank.dtype, records)
     pairs = pair_matrices(chunks, geometry, with_a=store.needs_a)
-    beta = chunks.beta.view(-1, geometry.chunk, 1)
-    x = unit_inverse(pairs.system)
-    qx = product(pairs.qk, room.x.copy_(x), out=room.qx)
+    scaled = chunk_inverse(pairs, chunks.beta, room.x, room.qx)
 
     # The steps.
     v = stage(inputs.v, geometry, segment, bank.dtype)
@@ -78,7 +76,7 @@ def _run_segment(
         v=v,
         row_weights=steps.row_weights,
         updates=steps.updates,
-        x=scaled_transpose(x, beta),
+        x=scaled,
         residual=room.residual,
         reading=torch.empty_like(v, dtype=torch.float32),
         delta=room.delta,
@@ -93,11 +91,11 @@ def _run_segment(
         number, updates = segment.first + step, steps.updates[here]
         return run_token_step(number, bank, v[here], inputs, events, updates, geometry)
 
-    done = run_steps(operands, qx, geometry, segment, token_by_token)
+    done = run_steps(operands, room.qx, geometry, segment, token_by_token)
 
     # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
-    u = operands.residual * beta
-    y = add_product(operands.reading, qx, u)
+    u = operands.residual * chunks.beta.view(-1, geometry.chunk, 1)
+    y = add_product(operands.reading, room.qx, u)
     for step, tokens in done.again.items():
         y[step * geometry.sequences :][: geometry.sequences] = tokens.readings
     unstage(y, readings, geometry, segment)
