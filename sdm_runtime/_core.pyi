@@ -127,11 +127,19 @@ def plan_blas_gemm(
 ) -> BoundPlan: ...
 
 # Kernels of all chunks of a call.
+def event_order(
+    refs: Operands,
+    num_slots: int,
+    bank_rows: int,
+    chunk_size: int,
+    first_step: int,
+    stream: int,
+    /,
+) -> None: ...
 def chunk_prepare(
     refs: Operands,
     chain: Operands | None,
     steps: Operands | None,
-    bank_rows: int,
     chunk_size: int,
     first_step: int,
     bf16_weights: bool,

@@ -4,6 +4,7 @@
 #include "kernels/chunk/chunk_gradients/chunk_gradients.h"
 #include "kernels/chunk/chunk_inverse/chunk_inverse.h"
 #include "kernels/chunk/chunk_prepare/chunk_prepare.h"
+#include "kernels/chunk/event_order/event_order.h"
 #include "kernels/chunk/pair_matrices/pair_matrices.h"
 #include "kernels/chunk/token_gradients/token_gradients.h"
 
@@ -11,6 +12,20 @@ namespace py = pybind11;
 
 namespace sdm::bindings {
 namespace {
+
+void run_event_order(const Operands& refs, int64_t num_slots, int64_t bank_rows, int64_t chunk_size,
+                     int64_t first_step, uintptr_t stream) {
+  EventOrderArgs args;
+  args.k_idx = refs.at("k_idx");
+  args.q_idx = refs.at("q_idx");
+  args.sorted_slots = refs.at("sorted_slots");
+  args.order = refs.at("order");
+  args.num_slots = num_slots;
+  args.bank_rows = bank_rows;
+  args.chunk_size = chunk_size;
+  args.first_step = first_step;
+  launch_now(event_order, args, args.k_idx.device, stream);
+}
 
 ChainRecordRefs chain_refs(const Operands& refs) {
   ChainRecordRefs chain{refs.at("pd"),  refs.at("slots"), std::nullopt,
@@ -20,27 +35,24 @@ ChainRecordRefs chain_refs(const Operands& refs) {
 }
 
 void run_chunk_prepare(const Operands& refs, const Operands* chain, const Operands* steps,
-                       int64_t bank_rows, int64_t chunk_size, int64_t first_step, bool bf16_weights,
+                       int64_t chunk_size, int64_t first_step, bool bf16_weights,
                        uintptr_t stream) {
   ChunkPrepareArgs args;
-  args.k_idx = refs.at("k_idx");
-  args.q_idx = refs.at("q_idx");
   args.k_val = refs.at("k_val");
   args.q_val = refs.at("q_val");
   args.beta = refs.at("beta");
   args.g = refs.at("g");
-  args.keys = refs.at("keys");
+  args.sorted_slots = refs.at("sorted_slots");
   args.order = refs.at("order");
   args.events = refs.at("events");
   args.places = refs.at("places");
   args.beta_rows = refs.at("beta_rows");
   if (chain) args.chain = chain_refs(*chain);
   if (steps) args.steps = StepRecordRefs{steps->at("row_weights"), steps->at("updates")};
-  args.bank_rows = bank_rows;
   args.chunk_size = chunk_size;
   args.first_step = first_step;
   args.bf16_weights = bf16_weights;
-  launch_now(chunk_prepare, args, args.k_idx.device, stream);
+  launch_now(chunk_prepare, args, args.k_val.device, stream);
 }
 
 void run_pair_matrices(const Operands& refs, int64_t num_writes, uintptr_t stream) {
@@ -101,6 +113,7 @@ void run_token_gradients(const Operands& refs, int64_t first_step, uintptr_t str
 }  // namespace
 
 void bind_chunks(py::module_& module) {
+  module.def("event_order", &run_event_order);
   module.def("chunk_prepare", &run_chunk_prepare);
   module.def("pair_matrices", &run_pair_matrices);
   module.def("chunk_inverse", &run_chunk_inverse);

@@ -25,6 +25,7 @@ class ChunkCase:
     indices: torch.dtype = I32
     bf16_weights: bool = False
     repeats: bool = False  # a token may write a slot twice
+    shared: bool = False  # all sequences have the whole bank
     doubled: bool = False  # every second entry names the slot of the one before it
     decay: float = 1.0  # g is uniform in [-decay, 0]
     first_step: int = 0  # the staged chunks start here
@@ -51,6 +52,8 @@ def chunk_inputs(case: ChunkCase) -> Tensors:
     gen = torch.Generator().manual_seed(case.seed)
     lead = (case.P, case.T)
     base = torch.arange(case.P).view(-1, 1, 1) * case.S
+    if case.shared:
+        base = torch.randint(0, case.P, (*lead, 1), generator=gen) * case.S
     k_idx = torch.rand(*lead, case.S, generator=gen).argsort(-1)[..., : case.W]
     if case.repeats:
         k_idx = torch.randint(0, case.S, (*lead, case.W), generator=gen)
@@ -73,15 +76,19 @@ def chunk_inputs(case: ChunkCase) -> Tensors:
 
 
 def chunk_order(case: ChunkCase, inputs: Tensors) -> Tensors:
-    """Every staged chunk's events in stable order by slot, padding last: keys and order."""
+    """Every staged chunk's events in stable order by slot, padding last, by torch's sort."""
     tokens, rows = case.steps * case.C, case.P * case.S
     slots = torch.full((case.P, tokens, case.W + case.R), rows, dtype=torch.int64)
     slots[:, : case.T] = torch.cat((inputs["k_idx"], inputs["q_idx"]), 2)
     staged = slots.view(case.P, case.steps, case.C, -1).transpose(0, 1)[case.first_step :]
     found = torch.sort(staged.reshape(case.chunks, -1), dim=1, stable=True)
-    chunk = torch.arange(case.chunks).unsqueeze(1)
-    keys = (found.values + chunk * (rows + 1)).to(case.indices)
-    return {"keys": keys, "order": found.indices + chunk * case.events}
+    sorted_slots = found.values.masked_fill(found.values == rows, -1)
+    return {"sorted_slots": sorted_slots.to(I32), "order": found.indices.to(I32)}
+
+
+def order_outputs(case: ChunkCase) -> Tensors:
+    """What event_order writes."""
+    return {name: poisoned((case.chunks, case.events), I32) for name in ("sorted_slots", "order")}
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -154,6 +161,7 @@ CASES = {
     "wide": ChunkCase(P=1, T=20, W=33, R=40, S=60),
     "long chunk": ChunkCase(P=1, T=130, C=128, W=2, R=3, S=70),
     "bfloat16": ChunkCase(values=BF16, indices=torch.int64, bf16_weights=True),
+    "shared bank": ChunkCase(P=3, shared=True),
     "rounded": ChunkCase(values=F32, bf16_weights=True, decay=300.0),
     "later steps": ChunkCase(first_step=1, P=3),
     # Slots that most chunks name once, or one token alone.
@@ -199,3 +207,20 @@ def triangles(case: TriangleCase) -> Tensors:
             matrix[chunk, row, column] = (torch.nan, torch.inf, -torch.inf)[kind]
         matrix += torch.full(shape, torch.nan).triu(reach)
     return {"system": system, "qk": qk, "beta": torch.rand(case.N * case.C, generator=gen)}
+
+
+# For event_order alone: lists of many lengths, digits of all widths, and hot slots.
+ORDER_CASES = {
+    "one slot": ChunkCase(S=1, W=1),
+    "two slots": ChunkCase(S=2, repeats=True),
+    "64 slots": ChunkCase(S=64),
+    "65 slots": ChunkCase(S=65, P=3),
+    "4096 slots": ChunkCase(S=4096, W=8, R=8, first_step=1),
+    "16384 slots": ChunkCase(S=16384, P=3, indices=torch.int64),
+    "65536 slots": ChunkCase(S=65536, C=40, W=33, R=31),
+    "65537 slots": ChunkCase(S=65537),
+    "few hot": ChunkCase(S=3, C=64, T=100, W=16, R=17, repeats=True),
+    "shared": ChunkCase(P=5, S=300, shared=True),
+    "one token": ChunkCase(P=7, T=1, S=400, W=20, R=21),
+    "a write and a read": ChunkCase(C=3, T=10, W=1, R=1, S=50),
+}

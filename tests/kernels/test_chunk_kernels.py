@@ -11,6 +11,8 @@ from chunk_cases import (
     BF16,
     CASES,
     F32,
+    I32,
+    ORDER_CASES,
     POISON,
     ChunkCase,
     chain_outputs,
@@ -18,6 +20,7 @@ from chunk_cases import (
     chunk_order,
     gradient_inputs,
     gradient_outputs,
+    order_outputs,
     poisoned,
     prepare_outputs,
 )
@@ -26,7 +29,7 @@ from sdm_runtime import _core
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.staging import Inputs
 from sdm_runtime.ops.chunks import chunk_kernels
-from sdm_runtime.ops.chunks.event_order import EventOrder, event_order
+from sdm_runtime.ops.chunks.chunk_kernels import EventOrder, event_order
 from sdm_runtime.ops.chunks.records import ChainRecords
 
 FIRST, LAST, INVALID = 1 << 31, 1 << 30, 1 << 17
@@ -34,7 +37,8 @@ _PA2 = torch.load(Path(__file__).parents[1] / "data" / "pa2_steps.pt", weights_o
 
 
 def sizes(case: ChunkCase) -> tuple[Geometry, Segment]:
-    geometry = Geometry(case.P, case.T, case.C, case.W, case.R, 8, case.P * case.S)
+    slots = 0 if case.shared else case.S
+    geometry = Geometry(case.P, case.T, case.C, case.W, case.R, 8, case.P * case.S, slots)
     return geometry, Segment(case.first_step, case.steps)
 
 
@@ -214,7 +218,7 @@ def test_places_mark_the_events_that_look_for_partners(name: str) -> None:
     events, _ = prepare(case, inputs)
     paired = events.places >= 0
     places = torch.where(paired, events.places, ~events.places)
-    order = chunk_order(case, inputs)["order"] % case.events
+    order = chunk_order(case, inputs)["order"].long()
     assert torch.equal(places.long().gather(1, order), torch.arange(case.events).expand_as(order))
     for n in range(case.chunks):
         of = reference.chunk(case, inputs, n)
@@ -360,29 +364,98 @@ def test_the_comparisons_can_fail() -> None:
     assert not close(a[0] * (1 + 1e-6), exact)
 
 
-@pytest.mark.parametrize("rows", [2**25 - 2, 2**25 - 1, 2**31 - 2])
-def test_banks_of_many_rows(rows: int) -> None:
-    # The sort's keys are int32 where 64 chunks times the rows fit, int64 where they do not.
-    gen = torch.Generator().manual_seed(0)
-    k_idx = torch.randint(rows - 50, rows, (64, 16, 3), generator=gen, dtype=torch.int32)
-    inputs = Inputs(k_idx, *(torch.empty(0),) * 4, k_idx[..., :1], torch.empty(0))
-    geometry = Geometry(64, 16, 16, 3, 1, 8, rows)
-    keys, order = event_order(inputs, geometry, Segment(0, 1))
-    assert keys.dtype == (torch.int32 if 64 * (rows + 1) < 2**31 else torch.int64)
-    slots, places = torch.cat((k_idx, k_idx[..., :1]), 2).flatten(1).sort(dim=1, stable=True)
-    chunk = torch.arange(64).unsqueeze(1)
-    assert torch.equal(order, chunk * 64 + places)
-    assert torch.equal(keys.long(), chunk * (rows + 1) + slots)
-
-
-@pytest.mark.parametrize("first_step", [0, 1])
-def test_order_puts_padding_last(first_step: int) -> None:
-    case = ChunkCase(first_step=first_step)
+@pytest.mark.parametrize("name", CASES | ORDER_CASES)
+def test_the_order_is_that_of_a_stable_sort(name: str) -> None:
+    case = (CASES | ORDER_CASES)[name]
     inputs = chunk_inputs(case)
     order = event_order(Inputs(**inputs, v=torch.empty(0)), *sizes(case))
     wanted = chunk_order(case, inputs)
     assert torch.equal(order.order, wanted["order"])
-    assert torch.equal(order.keys, wanted["keys"])
+    assert torch.equal(order.sorted_slots, wanted["sorted_slots"])
+
+
+def test_an_order_of_equal_slots_is_seen_to_be_stable() -> None:
+    """Another order of one slot's events differs from the sort's."""
+    case = ChunkCase(S=1, W=1)
+    wanted = chunk_order(case, chunk_inputs(case))["order"]
+    assert not torch.equal(wanted.flip(1)[0], wanted[0])
+
+
+@pytest.mark.parametrize("indices", [I32, torch.int64])
+@pytest.mark.parametrize("rows", [2**22, 2**25, 2**31 - 2])
+def test_orders_in_banks_of_many_rows(rows: int, indices: torch.dtype) -> None:
+    """All of one bank is each sequence's, or half of it."""
+    for slots in (0, rows // 2):
+        low = torch.tensor([0, slots]).view(2, 1, 1)
+        found = (torch.rand(2, 40, 5, dtype=torch.float64) * (slots or rows)).long() + low
+        found[:, ::3] = found[:, :1]
+        found[:, 1, 0], found[:, 1, 1] = low.flatten(), low.flatten() + (slots or rows) - 1
+        parts = {"k_idx": found[..., :3], "q_idx": found[..., 3:]}
+        inputs = {name: x.to(indices).contiguous() for name, x in parts.items()}
+        case = ChunkCase(P=2, T=40, W=3, R=2, S=rows // 2)
+        geometry = sizes(case)[0]._replace(slots=slots)
+        given = Inputs(**inputs, **dict.fromkeys(("k_val", "v", "beta", "g", "q_val"), found))
+        order = event_order(given, geometry, sizes(case)[1])
+        wanted = chunk_order(case, inputs)
+        assert torch.equal(order.order, wanted["order"])
+        assert torch.equal(order.sorted_slots, wanted["sorted_slots"])
+
+
+def test_slots_of_other_sequences_are_taken_for_the_last_row() -> None:
+    """No call may have them. Every event stays in the order, every slot in its sequence's rows."""
+    case = ChunkCase(P=2, T=32, S=50)
+    inputs = chunk_inputs(case)
+    inputs["k_idx"][:, 3:9] = torch.tensor([-1, 2**31 - 1, -(2**31)], dtype=I32)
+    inputs["q_idx"][0, 5], inputs["q_idx"][1, 5] = 50, 49
+    order = event_order(Inputs(**inputs, v=torch.empty(0)), *sizes(case))
+    low = torch.tensor([0, 50]).view(2, 1, 1)
+    for name, x in inputs.items():
+        if name.endswith("_idx"):
+            outside = (x < low) | (x >= low + 50)
+            inputs[name] = torch.where(outside, (low + 49).to(I32), x)
+    wanted = chunk_order(case, inputs)
+    assert torch.equal(order.order, wanted["order"])
+    assert torch.equal(order.sorted_slots, wanted["sorted_slots"])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"k_idx": torch.Tensor.float}, TypeError, "k_idx: expected int32 or int64, got float32"),
+        ({"k_idx": lambda x: x[0]}, ValueError, "k_idx: expected int32 [P, T, W]"),
+        ({"q_idx": lambda x: x[:, 1:]}, ValueError, "q_idx: expected int32 [2, 40, R]"),
+        ({"q_idx": torch.Tensor.half}, TypeError, "q_idx: expected int32 or int64, got float16"),
+        (
+            {"sorted_slots": lambda x: x[:, 1:]},
+            ValueError,
+            "sorted_slots: expected int32 [6, 112]",
+        ),
+        ({"sorted_slots": torch.Tensor.long}, TypeError, "sorted_slots: expected int32 [6, 112]"),
+        ({"order": torch.Tensor.long}, TypeError, "order: expected int32 [6, 112], got int64"),
+        ({"order": lambda x: x[1:]}, ValueError, "and a divisor of the 5 chunks, got 2"),
+        ({"order": lambda x: x[:4]}, ValueError, "sorted_slots: expected int32 [4, 112]"),
+        ({"rows": 0}, ValueError, "bank_rows: expected 1..2^31 - 1, got 0"),
+        ({"rows": 2**31}, ValueError, f"bank_rows: expected 1..2^31 - 1, got {2**31}"),
+        ({"slots": 8}, ValueError, "num_slots: expected 0, or those of each of 2 sequences in 18"),
+        ({"slots": -9}, ValueError, "num_slots: expected 0, or those of each of 2 sequences in 18"),
+        ({"slots": 9, "rows": 19}, ValueError, "num_slots: expected 0, or those of each of 2"),
+        ({"chunk": 257}, ValueError, "257"),
+        ({"first": 3}, ValueError, "first_step: expected a step in 0..2, got 3"),
+    ],
+)
+def test_wrong_arguments_of_event_order(change: dict, error: type, message: str) -> None:
+    case = ChunkCase()
+    inputs, out = chunk_inputs(case), order_outputs(case)
+    given = {k: inputs[k] for k in ("k_idx", "q_idx")} | out
+    wrong = {k: change.get(k, lambda x: x)(x) for k, x in given.items()}
+    numbers = {"slots": 9, "rows": 18, "chunk": 16, "first": 0}
+    with pytest.raises(error) as caught:
+        chunk_kernels._launch(
+            _core.event_order, wrong, *(change.get(k, x) for k, x in numbers.items())
+        )
+    assert str(caught.value).startswith("[event_order] ")
+    assert message in str(caught.value)
+    assert all((x == POISON).all() for x in out.values())
 
 
 @pytest.mark.parametrize("name", _PA2)
@@ -433,12 +506,14 @@ def test_a_nan_gate_stays_with_its_slot() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"keys": torch.Tensor.float}, TypeError, "keys: expected int32 or int64, got float32"),
-        ({"keys": lambda x: x[:, 1:]}, ValueError, "keys: expected int32 [6, 112]"),
-        ({"order": torch.Tensor.int}, TypeError, "order: expected int64 [6, 112], got int32"),
-        ({"order": lambda x: x[:, 1:]}, ValueError, "order: expected int64 [6, 112]"),
-        ({"rows": 0}, ValueError, "bank_rows: expected 1..2^31 - 1, got 0"),
-        ({"rows": 2**31}, ValueError, f"bank_rows: expected 1..2^31 - 1, got {2**31}"),
+        ({"sorted_slots": torch.Tensor.long}, TypeError, "sorted_slots: expected int32 [6, 112]"),
+        (
+            {"sorted_slots": lambda x: x[:, 1:]},
+            ValueError,
+            "sorted_slots: expected int32 [6, 112]",
+        ),
+        ({"order": torch.Tensor.long}, TypeError, "order: expected int32 [6, 112], got int64"),
+        ({"order": lambda x: x[:, 1:]}, ValueError, "order: expected int32 [6, 112]"),
         ({"beta": lambda x: x[1:]}, ValueError, "beta_rows: expected float32 with 96 elements"),
     ],
 )
@@ -447,7 +522,6 @@ def test_wrong_arguments_of_chunk_prepare(change: dict, error: type, message: st
     geometry, segment = sizes(case)
     inputs, found = chunk_inputs(case), chunk_order(case, chunk_inputs(case))
     order = EventOrder(**{k: change.get(k, lambda x: x)(x) for k, x in found.items()})
-    geometry = geometry._replace(bank_rows=change.get("rows", geometry.bank_rows))
     chain = chain_outputs(case)
     chain["beta"] = change.get("beta", lambda x: x)(chain["beta"])
     records = ChainRecords(events=prepare_outputs(case)["events"], **chain)

@@ -1,4 +1,4 @@
-"""Gradients of many chunks at once on a GPU: as in parts of few chunks, and as on the CPU."""
+"""Many chunks at once on a GPU: their order and their gradients, whole, in parts, and as the CPU's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from chunk_cases import (
     BF16,
     F32,
+    ORDER_CASES,
     ChunkCase,
     Tensors,
     chain_outputs,
@@ -25,7 +26,6 @@ from kernel_checks import differing
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.staging import Inputs
 from sdm_runtime.ops.chunks import chunk_kernels
-from sdm_runtime.ops.chunks.event_order import EventOrder
 from sdm_runtime.ops.chunks.records import ChainRecords
 
 SEQUENCES, STEPS = 16, 40  # more chunks than two for every SM
@@ -50,7 +50,7 @@ def _operands(case: ChunkCase) -> Tensors:
         Inputs(**inputs, v=torch.empty(0)),
         _geometry(case),
         Segment(0, case.steps),
-        EventOrder(**chunk_order(case, inputs)),
+        chunk_kernels.EventOrder(**chunk_order(case, inputs)),
         BF16 if case.bf16_weights else F32,
         ChainRecords(events=events, **chain),
     )
@@ -58,7 +58,8 @@ def _operands(case: ChunkCase) -> Tensors:
 
 
 def _geometry(case: ChunkCase) -> Geometry:
-    return Geometry(case.P, case.T, case.C, case.W, case.R, 8, case.P * case.S)
+    slots = 0 if case.shared else case.S
+    return Geometry(case.P, case.T, case.C, case.W, case.R, 8, case.P * case.S, slots)
 
 
 def _gradients(case: ChunkCase, operands: Tensors, part: int) -> Tensors:
@@ -113,3 +114,52 @@ def test_token_gradients_have_the_twins_bits(heads: int, values: torch.dtype, hd
     chunk_kernels.token_gradients(segment, **on_gpu(given), **after)
     assert differing(on_cpu(after), out) == []
     assert not out["d_v"][:, case.C :].isnan().any()
+
+
+# Every device function, at the shapes it is for.
+ORDERS = {
+    "b6": ChunkCase(P=16, T=64 * 20 - 5, C=64, W=16, R=16, S=4096),
+    "b7": ChunkCase(P=16, T=64 * 20 - 5, C=64, W=32, R=32, S=16384, indices=torch.int64),
+    "b8": ChunkCase(P=2, T=64 * 20 - 5, C=64, W=64, R=64, S=65536),
+    "hot": ChunkCase(P=2, T=64 * 20 - 5, C=64, W=64, R=64, S=3, repeats=True),
+    "wide": ChunkCase(P=1, T=250, C=64, W=33, R=64, S=2**19 + 1),
+    "global": ChunkCase(P=2, T=500, C=256, W=128, R=127, S=4000, shared=True),
+    "largest": ChunkCase(P=1, T=500, C=256, W=256, R=256, S=70000),
+    "one token": ChunkCase(P=32, T=1, W=32, R=32, S=16384),
+} | ORDER_CASES
+
+
+def _order(case: ChunkCase, inputs: Tensors) -> Tensors:
+    given = Inputs(**inputs, v=torch.empty(0))
+    found = chunk_kernels.event_order(given, _geometry(case), Segment(case.first_step, case.steps))
+    return found._asdict()
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_event_order_on_a_gpu_and_in_a_graph(name: str) -> None:
+    case = ORDERS[name]
+    inputs = chunk_inputs(case)
+    wanted = _order(case, inputs)
+    assert differing(wanted, chunk_order(case, inputs)) == []
+    given = on_gpu(inputs)
+    assert differing(on_cpu(_order(case, given)), wanted) == []
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = _order(case, given)
+    # Replays sort what the inputs hold then.
+    other = chunk_inputs(replace(case, seed=1))
+    for key, x in other.items():
+        given[key].copy_(x)
+    for x in found.values():
+        x.fill_(-7)
+    graph.replay()
+    assert differing(on_cpu(found), _order(case, other)) == []
+
+
+def test_slots_of_other_sequences_on_a_gpu() -> None:
+    """No call may have them: every event stays in the order, and every slot in its rows."""
+    case = ChunkCase(P=2, T=32, S=50)
+    inputs = chunk_inputs(case)
+    inputs["k_idx"][:, 3:9] = torch.tensor([-1, 2**31 - 1, -(2**31)], dtype=torch.int32)
+    inputs["q_idx"][0, 5], inputs["q_idx"][1, 5] = 50, 49
+    assert differing(on_cpu(_order(case, on_gpu(inputs))), _order(case, inputs)) == []

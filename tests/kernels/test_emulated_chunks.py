@@ -12,6 +12,7 @@ import torch
 from chunk_cases import (
     BF16,
     CASES,
+    ORDER_CASES,
     POISON,
     TRIANGLES,
     ChunkCase,
@@ -21,6 +22,7 @@ from chunk_cases import (
     chunk_order,
     gradient_inputs,
     gradient_outputs,
+    order_outputs,
     poisoned,
     prepare_outputs,
     step_outputs,
@@ -82,10 +84,85 @@ def _assert_all_written(outputs: dict) -> None:
 
 def _prepare_values(case: ChunkCase, inputs: dict) -> dict:
     types = {f"{name}_type": ROW_CODES[case.values] for name in ("k_val", "q_val", "beta", "g")}
+    types |= {"bf16_weights": int(case.bf16_weights)}
+    weights = {k: x for k, x in inputs.items() if not k.endswith("_idx")}
+    return weights | chunk_order(case, inputs) | types | _call_sizes(case)
+
+
+def _order_values(case: ChunkCase, inputs: dict) -> dict:
+    rows = case.P * case.S if case.shared else case.S
+    values = {k: x for k, x in inputs.items() if k.endswith("_idx")}
+    values |= {k: x for k, x in _call_sizes(case).items() if k != "num_gates"}
     wide = int(case.indices == torch.int64)
-    types |= {"wide_k_idx": wide, "wide_q_idx": wide, "wide_keys": wide}
-    types |= {"bf16_weights": int(case.bf16_weights), "bank_rows": case.P * case.S}
-    return inputs | chunk_order(case, inputs) | types | _call_sizes(case)
+    values |= {"wide_k_idx": wide, "wide_q_idx": wide, "num_slots": 0 if case.shared else rows}
+    bits = {"key_bits": (rows - 1).bit_length(), "place_bits": (case.events - 1).bit_length()}
+    return values | bits | {"key_rows": rows}
+
+
+ORDER_ENTRIES = {"event_order_b6": 6, "event_order_b7": 7, "event_order_b8": 8}
+ORDER_ENTRIES |= {"event_order_wide": 8, "event_order_global": 8}
+
+
+def _order_launch(entry: str, case: ChunkCase, threads: int) -> Launch:
+    """Any instance, with a block of any size."""
+    digits = 4 << ORDER_ENTRIES[entry]
+    word_bytes = {"event_order_wide": 8, "event_order_global": 0}.get(entry, 4)
+    room = (threads // 32 + 1) * digits + 2 * (-(-case.events * word_bytes // 16) * 16)
+    return Launch(entry, (case.chunks, 1, 1), (threads, 1, 1), room)
+
+
+@pytest.mark.parametrize("name", CASES | ORDER_CASES)
+def test_event_order_gives_the_twins_bits(name: str) -> None:
+    case = (CASES | ORDER_CASES)[name]
+    inputs = chunk_inputs(case)
+    values = _order_values(case, inputs)
+    found = _assert_same_bits("event_order", values, order_outputs(case))
+    assert differing(found, chunk_order(case, inputs)) == []
+    library = emulation()
+    for number, entry in enumerate(ORDER_ENTRIES):
+        launch = _order_launch(entry, case, (64, 1024, 32, 128, 96)[number])
+        after = order_outputs(case)
+        library.launch("event_order", launch, values | after, backwards=number % 2 == 1)
+        assert differing(after, found) == [], launch
+
+
+@pytest.mark.parametrize(
+    ("sizes", "entry", "threads", "shared"),
+    [
+        ({"S": 4096, "W": 16, "R": 16}, "event_order_b6", 256, 9 * 256 + 2 * 8192),
+        ({"S": 16384, "W": 32, "R": 32}, "event_order_b7", 512, 17 * 512 + 2 * 16384),
+        ({"S": 65536, "W": 64, "R": 64}, "event_order_b8", 1024, 33 * 1024 + 2 * 32768),
+        ({"S": 1, "W": 1, "R": 1}, "event_order_b6", 64, 3 * 256 + 2 * 512),
+        ({"S": 65537, "W": 16, "R": 16}, "event_order_b6", 256, 9 * 256 + 2 * 8192),
+        ({"S": 2**19, "W": 64, "R": 64}, "event_order_b7", 1024, 33 * 512 + 2 * 32768),
+        ({"S": 2**19 + 1, "W": 64, "R": 64}, "event_order_wide", 1024, 33 * 1024 + 2 * 65536),
+        ({"S": 9, "W": 194, "R": 194}, "event_order_b6", 1024, 33 * 256 + 2 * 99328),
+        ({"S": 9, "W": 220, "R": 220}, "event_order_global", 1024, 33 * 1024),
+        ({"S": 2**20, "W": 100, "R": 100}, "event_order_global", 1024, 33 * 1024),
+    ],
+)
+def test_blocks_of_event_order(sizes: dict, entry: str, threads: int, shared: int) -> None:
+    """The fewest passes of the fewest bits, in shared memory where the words fit."""
+    case = ChunkCase(P=1, T=64, C=64, **sizes)
+    chosen = emulation().chosen("event_order", _order_values(case, {}))
+    assert chosen == Launch(entry, (1, 1, 1), (threads, 1, 1), shared)
+    assert chosen == _order_launch(entry, case, threads)
+
+
+@pytest.mark.parametrize("slots", [2, 40, 2**22])
+def test_event_order_of_the_largest_chunk(slots: int) -> None:
+    """131072 events, which lie in global memory. With many slots the passes are three."""
+    case = ChunkCase(P=1, T=250, C=256, W=256, R=256, repeats=True)
+    inputs = chunk_inputs(case)
+    for name, x in inputs.items():
+        if name.endswith("_idx"):
+            gen = torch.Generator().manual_seed(len(x))
+            x.copy_(torch.randint(0, slots, x.shape, generator=gen))
+    case = replace(case, S=slots)
+    values = _order_values(case, inputs)
+    assert emulation().chosen("event_order", values).entry == "event_order_global"
+    found = _assert_same_bits("event_order", values, order_outputs(case))
+    assert differing(found, chunk_order(case, inputs)) == []
 
 
 def _assert_whole_chunks_agree(values: dict, outputs: dict, expected: dict) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 KERNELS = Path(__file__).resolve().parents[2] / "csrc/kernels"
 # The folders of kernels of one kind; what stands in none is a step kernel.
 ROOMS = {
+    "event_order": "chunk",
     "chunk_prepare": "chunk",
     "pair_matrices": "chunk",
     "chunk_inverse": "chunk",
@@ -183,7 +184,23 @@ def chunk_instances() -> list[Instance]:
             ("chunk_gradients_whole", "kWholeThreads, kWholeBlocks"),
         )
     ]
-    return one + passes
+    two = "kOrderThreads, kOrderBlocks"
+    words = [(f"b{bits}", "PackedWords<uint32_t>", str(bits), two) for bits in (6, 7, 8)]
+    words += [
+        ("wide", "PackedWords<uint64_t>", "kMostDigitBits", "kOrderThreads"),
+        ("global", "GlobalWords", "kMostDigitBits", "kOrderThreads"),
+    ]
+    order = [
+        Instance(
+            "event_order",
+            f"event_order_{name}",
+            "EventOrderParams",
+            bounds,
+            f"OrderBlock<{kind}, {bits}>::run",
+        )
+        for name, kind, bits, bounds in words
+    ]
+    return order + one + passes
 
 
 def layer_instances() -> list[Instance]:

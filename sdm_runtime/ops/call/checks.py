@@ -51,6 +51,7 @@ def check_call(
     _check_bank(memory)
     _check_bank_owners(memory, num_memory_slots, num_parallel, shared_bank)
     geometry = _check_shapes(memory, inputs, num_parallel, chunk_size)
+    geometry = geometry._replace(slots=num_memory_slots)
     together = columns_together(snapshot_quant)
     if geometry.head_dim % together:
         whole = "an even head_dim" if together == 2 else f"a head_dim that {together} divides"

@@ -42,6 +42,7 @@ class Geometry(NamedTuple):
     reads: int
     head_dim: int
     bank_rows: int
+    slots: int = 0  # bank rows of each sequence, in order; 0: every sequence has the whole bank
 
     @property
     def steps(self) -> int:

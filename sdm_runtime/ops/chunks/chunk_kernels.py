@@ -16,11 +16,20 @@ from torch import Tensor
 from sdm_runtime import _core
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.staging import Inputs
-from sdm_runtime.ops.chunks.event_order import EventOrder
 from sdm_runtime.ops.chunks.records import ChainRecords
 from sdm_runtime.tensor.refs import current_stream, operand_refs
 
 _KERNEL_DTYPES = (torch.float32, torch.bfloat16)
+
+
+class EventOrder(NamedTuple):
+    """Every chunk's writes and reads in one stable order by slot; E = C * (W + R).
+
+    A chunk's events are staged token by token, a token's writes before its reads.
+    """
+
+    sorted_slots: Tensor  # int32 [N, E]: ascending bank rows, then -1 for padding
+    order: Tensor  # int32 [N, E]: staged places within the chunk
 
 
 class ChunkEvents(NamedTuple):
@@ -70,6 +79,20 @@ def kernel_inputs(inputs: Inputs) -> Inputs:
     return Inputs(fit(k_idx), fit(k_val), v, fit(beta), fit(g), fit(q_idx), fit(q_val))
 
 
+def event_order(inputs: Inputs, geometry: Geometry, segment: Segment) -> EventOrder:
+    """Sort a segment's events by slot. inputs as kernel_inputs gives them, of which indices count.
+
+    A slot outside its sequence's rows is taken for the last of them.
+    """
+    count = segment.steps * geometry.sequences
+    events = geometry.chunk_writes + geometry.chunk_reads
+    out = EventOrder(*(inputs.k_idx.new_empty(count, events, dtype=torch.int32) for _ in range(2)))
+    operands = {"k_idx": inputs.k_idx, "q_idx": inputs.q_idx, **out._asdict()}
+    sizes = (geometry.slots, geometry.bank_rows, geometry.chunk, segment.first)
+    _launch(_core.event_order, operands, *sizes)
+    return out
+
+
 def prepare_chunks(
     inputs: Inputs,
     geometry: Geometry,
@@ -99,10 +122,10 @@ def prepare_chunks(
         chain = {k: x for k, x in records._asdict().items() if x is not None}
         events, beta = chain.pop("events"), chain.pop("beta")
     places = new(count, events_of_chunk)
-    operands = {k: x for k, x in inputs._asdict().items() if k != "v"}
+    operands = {k: getattr(inputs, k) for k in ("k_val", "q_val", "beta", "g")}
     operands |= {**order._asdict(), "events": events, "places": places, "beta_rows": beta}
     bf16 = bank_dtype == torch.bfloat16
-    sizes = (geometry.bank_rows, geometry.chunk, segment.first, bf16)
+    sizes = (geometry.chunk, segment.first, bf16)
     _launch(_core.chunk_prepare, operands, chain, steps._asdict(), *sizes)
     return ChunkEvents(events, places, beta), steps
 

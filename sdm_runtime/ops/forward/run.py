@@ -12,11 +12,11 @@ from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape, stage, un
 from sdm_runtime.ops.chunks.chunk_kernels import (
     ChunkEvents,
     chunk_inverse,
+    event_order,
     kernel_inputs,
     pair_matrices,
     prepare_chunks,
 )
-from sdm_runtime.ops.chunks.event_order import event_order
 from sdm_runtime.ops.chunks.products import add_product
 from sdm_runtime.ops.forward.chain import GEMM_CHOICE, StepOperands, StepsDone, run_steps
 from sdm_runtime.ops.forward.store import DropStore, KeepStore, Saved, Store

@@ -68,6 +68,13 @@ inline int __popc(uint32_t bits) { return std::popcount(bits); }
 inline int __clz(uint32_t bits) { return std::countl_zero(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
+// Threads are fibers of one thread: nothing comes between.
+inline uint32_t atomicAdd(uint32_t* to, uint32_t value) {
+  const uint32_t before = *to;
+  *to = before + value;
+  return before;
+}
+
 inline void __syncthreads() { ::emulation::block_barrier(); }
 inline void __syncwarp() { ::emulation::exchange(0, "__syncwarp"); }
 

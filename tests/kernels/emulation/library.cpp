@@ -13,6 +13,8 @@
 #include "kernels/chunk/chunk_inverse/chunk_inverse_geometry.h"
 #include "kernels/chunk/chunk_prepare/chunk_prepare.h"
 #include "kernels/chunk/chunk_prepare/chunk_prepare_geometry.h"
+#include "kernels/chunk/event_order/event_order.h"
+#include "kernels/chunk/event_order/event_order_geometry.h"
 #include "kernels/chunk/pair_matrices/pair_matrices.h"
 #include "kernels/chunk/pair_matrices/pair_matrices_geometry.h"
 #include "kernels/chunk/token_gradients/token_gradients.h"
@@ -57,10 +59,10 @@ std::optional<sdm::GradientPass> gradient_pass(std::string_view name) {
 const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   if (const sdm::StepKernel* step = sdm::find_step_kernel(kernel)) return &step->info();
   for (const auto* info :
-       {&sdm::plane_reduce_info(), &sdm::chunk_prepare_info(), &sdm::pair_matrices_info(),
-        &sdm::chunk_inverse_info(), &sdm::token_gradients_info(), &sdm::token_gates_info(),
-        &sdm::token_gates_grad_info(), &sdm::decode_step_info(), &sdm::slot_select_info(),
-        &sdm::merge_readings_info()}) {
+       {&sdm::plane_reduce_info(), &sdm::event_order_info(), &sdm::chunk_prepare_info(),
+        &sdm::pair_matrices_info(), &sdm::chunk_inverse_info(), &sdm::token_gradients_info(),
+        &sdm::token_gates_info(), &sdm::token_gates_grad_info(), &sdm::decode_step_info(),
+        &sdm::slot_select_info(), &sdm::merge_readings_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -83,6 +85,8 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
   if (const sdm::StepKernel* step = sdm::find_step_kernel(kernel)) {
     return step->geometry(target, params);
   }
+  if (kernel == "event_order")
+    return event_order_geometry(target, *static_cast<const sdm::EventOrderParams*>(params));
   if (kernel == "chunk_prepare")
     return chunk_prepare_geometry(*static_cast<const sdm::ChunkPrepareParams*>(params));
   if (kernel == "pair_matrices")

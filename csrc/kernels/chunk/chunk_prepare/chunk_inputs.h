@@ -6,8 +6,6 @@
 
 namespace sdm {
 
-inline constexpr int32_t kNoSlot = -1;  // padding
-
 class ChunkInputs {
  public:
   SDM_HD ChunkInputs(const ChunkPrepareParams& params, int64_t chunk)
@@ -16,15 +14,12 @@ class ChunkInputs {
         real_tokens_(chunk_tokens(shape_, static_cast<int32_t>(chunk)).count(shape_.chunk_size)),
         first_row_(chunk_tokens(shape_, static_cast<int32_t>(chunk)).first_row()),
         first_(chunk * shape_.events()),
-        first_key_(chunk * (params.bank_rows + 1)),
         token_factor_(0xffffffffu / static_cast<uint32_t>(shape_.per_token()) + 1) {}
 
   SDM_HD int32_t size() const { return shape_.events(); }
   SDM_HD const ChunkShape& shape() const { return shape_; }
 
-  SDM_HD int32_t place(int32_t position) const {
-    return static_cast<int32_t>(params_.order[first_ + position] - first_);
-  }
+  SDM_HD int32_t place(int32_t position) const { return params_.order[first_ + position]; }
 
   // As entry_at, without a division: with a factor of 2^32 / per_token rounded up, a place below
   // 2^17 and at most 2^9 entries a token the product's upper half is exact.
@@ -36,13 +31,7 @@ class ChunkInputs {
     return {token, is_read ? column - shape_.num_writes : column, is_read};
   }
 
-  SDM_HD int32_t slot(int32_t position) const {
-    const int64_t at = first_ + position;
-    const int64_t slot = params_.wide_keys != 0
-                             ? static_cast<const int64_t*>(params_.keys)[at] - first_key_
-                             : static_cast<const int32_t*>(params_.keys)[at] - first_key_;
-    return slot == params_.bank_rows ? kNoSlot : static_cast<int32_t>(slot);
-  }
+  SDM_HD int32_t slot(int32_t position) const { return params_.sorted_slots[first_ + position]; }
 
   // Whether `position`, of slot `own`, is its group's last. An event of padding is a group.
   SDM_HD bool last(int32_t position, int32_t own) const {
@@ -96,7 +85,6 @@ class ChunkInputs {
   const int32_t real_tokens_;
   const int64_t first_row_;  // of its tokens in the inputs
   const int64_t first_;      // of the chunk's events
-  const int64_t first_key_;  // of its keys
   const uint32_t token_factor_;
 };
 

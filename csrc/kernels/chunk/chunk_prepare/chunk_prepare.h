@@ -25,22 +25,18 @@ struct StepRecordRefs {
 };
 
 struct ChunkPrepareArgs {
-  TensorRef k_idx;  // int32 or int64 [P, T, W], absolute bank rows
-  TensorRef q_idx;  // int32 or int64 [P, T, R]
   TensorRef k_val;  // float32 or bfloat16 [P, T, W], as all that follow
   TensorRef q_val;  // [P, T, R]
   TensorRef beta;   // [P, T, 1]
   TensorRef g;      // [P, T, 1] or [P, T, W]
-  // The flat, stable sort of all chunks' events, E = C*(W+R) each: a key is the slot, or bank_rows
-  // for padding, + chunk * (bank_rows + 1).
-  TensorRef keys;    // int32 or int64 [N, E]
-  TensorRef order;   // int64 [N, E]: chunk * E + staged place
+  // As event_order leaves them; E = C*(W+R).
+  TensorRef sorted_slots;  // int32 [N, E]
+  TensorRef order;         // int32 [N, E]
   TensorRef events;  // float64 [N, E, 2], out: {log sum, bits of f32 weight and of the event word}
   TensorRef places;  // int32 [N, E], out: where each staged event stands in `events`, p, or ~p
   TensorRef beta_rows;                   // float32 [N*C], out
   std::optional<ChainRecordRefs> chain;  // out
   std::optional<StepRecordRefs> steps;   // out
-  int64_t bank_rows = 0;
   int64_t chunk_size = 0;
   int64_t first_step = 0;     // of the N chunks
   bool bf16_weights = false;  // round k_val and q_val to bfloat16 first

@@ -12,11 +12,9 @@ using plancap::KernelInfo;
 constexpr const char* kName = "chunk_prepare";
 
 constexpr FieldInfo kFields[] = {
-    SDM_FIELD(ChunkPrepareParams, k_idx),        SDM_FIELD(ChunkPrepareParams, q_idx),
     SDM_FIELD(ChunkPrepareParams, k_val),        SDM_FIELD(ChunkPrepareParams, q_val),
     SDM_FIELD(ChunkPrepareParams, beta),         SDM_FIELD(ChunkPrepareParams, g),
-    SDM_FIELD(ChunkPrepareParams, keys),         SDM_FIELD(ChunkPrepareParams, order),
-    SDM_FIELD(ChunkPrepareParams, bank_rows),    SDM_FIELD(ChunkPrepareParams, wide_keys),
+    SDM_FIELD(ChunkPrepareParams, sorted_slots), SDM_FIELD(ChunkPrepareParams, order),
     SDM_FIELD(ChunkPrepareParams, events),       SDM_FIELD(ChunkPrepareParams, places),
     SDM_FIELD(ChunkPrepareParams, beta_rows),    SDM_FIELD(ChunkPrepareParams, pd),
     SDM_FIELD(ChunkPrepareParams, slots),        SDM_FIELD(ChunkPrepareParams, cpe),
@@ -26,8 +24,7 @@ constexpr FieldInfo kFields[] = {
     SDM_FIELD(ChunkPrepareParams, first_step),   SDM_FIELD(ChunkPrepareParams, num_chunks),
     SDM_FIELD(ChunkPrepareParams, num_parallel), SDM_FIELD(ChunkPrepareParams, chunk_size),
     SDM_FIELD(ChunkPrepareParams, num_writes),   SDM_FIELD(ChunkPrepareParams, num_reads),
-    SDM_FIELD(ChunkPrepareParams, num_gates),    SDM_FIELD(ChunkPrepareParams, wide_k_idx),
-    SDM_FIELD(ChunkPrepareParams, wide_q_idx),   SDM_FIELD(ChunkPrepareParams, k_val_type),
+    SDM_FIELD(ChunkPrepareParams, num_gates),    SDM_FIELD(ChunkPrepareParams, k_val_type),
     SDM_FIELD(ChunkPrepareParams, q_val_type),   SDM_FIELD(ChunkPrepareParams, beta_type),
     SDM_FIELD(ChunkPrepareParams, g_type),       SDM_FIELD(ChunkPrepareParams, bf16_weights),
 };
@@ -36,17 +33,17 @@ void run_host(const void* params) {
   chunk_prepare_host(*static_cast<const ChunkPrepareParams*>(params));
 }
 
-// P, T, W and R from the indices' shapes.
+// P, T, W and R from the weights' shapes.
 ChunkShape check_shape(const ChunkPrepareArgs& args) {
-  expect_indices(kName, "k_idx", args.k_idx, {"P", "T", "W"});
-  const int64_t p = args.k_idx.shape[0], t = args.k_idx.shape[1];
-  expect_indices(kName, "q_idx", args.q_idx, {p, t, "R"});
+  expect_values(kName, "k_val", args.k_val, {"P", "T", "W"});
+  const int64_t p = args.k_val.shape[0], t = args.k_val.shape[1];
+  expect_values(kName, "q_val", args.q_val, {p, t, "R"});
   return {t,
           static_cast<int32_t>(args.first_step),
           static_cast<int32_t>(p),
           static_cast<int32_t>(args.chunk_size),
-          static_cast<int32_t>(args.k_idx.shape[2]),
-          static_cast<int32_t>(args.q_idx.shape[2])};
+          static_cast<int32_t>(args.k_val.shape[2]),
+          static_cast<int32_t>(args.q_val.shape[2])};
 }
 
 void fill_inputs(ChunkPrepareParams& params, const ChunkPrepareArgs& args,
@@ -54,14 +51,10 @@ void fill_inputs(ChunkPrepareParams& params, const ChunkPrepareArgs& args,
   const int64_t p = shape.num_parallel, t = shape.num_tokens;
   const int64_t w = shape.num_writes, r = shape.num_reads;
   const int64_t gates = args.g.ndim == 3 && args.g.shape[2] == 1 ? 1 : w;
-  params.k_idx = args.k_idx.data;
-  params.q_idx = args.q_idx.data;
   params.k_val = args.k_val.data;
   params.q_val = args.q_val.data;
   params.beta = args.beta.data;
   params.g = args.g.data;
-  params.wide_k_idx = expect_indices(kName, "k_idx", args.k_idx, {p, t, w});
-  params.wide_q_idx = expect_indices(kName, "q_idx", args.q_idx, {p, t, r});
   params.k_val_type = expect_values(kName, "k_val", args.k_val, {p, t, w});
   params.q_val_type = expect_values(kName, "q_val", args.q_val, {p, t, r});
   params.beta_type = expect_values(kName, "beta", args.beta, {p, t, 1});
@@ -105,10 +98,9 @@ void check_devices(const plancap::Target& target, const ChunkPrepareArgs& args) 
   const auto expect = [&](const char* name, const TensorRef& tensor) {
     expect_device(kName, name, tensor, target.device);
   };
-  expect("k_idx", args.k_idx), expect("q_idx", args.q_idx);
   expect("k_val", args.k_val), expect("q_val", args.q_val);
   expect("beta", args.beta), expect("g", args.g);
-  expect("keys", args.keys), expect("order", args.order);
+  expect("sorted_slots", args.sorted_slots), expect("order", args.order);
   expect("events", args.events), expect("places", args.places);
   expect("beta_rows", args.beta_rows);
   if (args.steps) {
@@ -136,19 +128,16 @@ void chunk_prepare(plancap::Sink& sink, const ChunkPrepareArgs& args) {
   expect_chunks(kName, shape, chunks);
   ChunkPrepareParams params{};
   fill_inputs(params, args, shape);
-  SDM_EXPECT(args.bank_rows >= 1 && args.bank_rows < int64_t{1} << 31, kValue, kName, "bank_rows",
-             "1..2^31 - 1", args.bank_rows);
-  params.bank_rows = args.bank_rows;
-  params.wide_keys = expect_indices(kName, "keys", args.keys, {chunks, shape.events()});
-  expect_tensor(kName, "order", args.order, Dtype::kInt64, {chunks, shape.events()});
+  expect_tensor(kName, "sorted_slots", args.sorted_slots, Dtype::kInt32, {chunks, shape.events()});
+  expect_tensor(kName, "order", args.order, Dtype::kInt32, {chunks, shape.events()});
   expect_tensor(kName, "places", args.places, Dtype::kInt32, {chunks, shape.events()});
   expect_event_pairs(kName, "events", args.events, chunks, shape.events());
   expect_numel(kName, "beta_rows", args.beta_rows, Dtype::kFloat32, chunks * shape.chunk_size);
   if (args.chain) fill_chain(params, *args.chain, chunks, shape);
   if (args.steps) fill_steps(params, *args.steps, chunks, shape);
   check_devices(sink.target(), args);
-  params.keys = args.keys.data;
-  params.order = static_cast<const int64_t*>(args.order.data);
+  params.sorted_slots = static_cast<const int32_t*>(args.sorted_slots.data);
+  params.order = static_cast<const int32_t*>(args.order.data);
   params.events = static_cast<ChunkEvent*>(args.events.data);
   params.places = static_cast<int32_t*>(args.places.data);
   params.beta_rows = static_cast<float*>(args.beta_rows.data);

@@ -8,16 +8,13 @@ namespace sdm {
 
 // N = num_chunks, C = chunk_size, W, R; E = C*(W+R) events and n = C*W writes of a chunk.
 struct ChunkPrepareParams {
-  const void* k_idx;  // [P, T, W] bank rows
-  const void* q_idx;  // [P, T, R]
   const void* k_val;  // [P, T, W]
   const void* q_val;  // [P, T, R]
   const void* beta;   // [P, T]
   const void* g;      // [P, T, num_gates]
-  // The chunks' events, sorted by key and stably: the key of chunk n's event is its slot, or
-  // bank_rows for padding, + n * (bank_rows + 1).
-  const void* keys;      // [N, E]
-  const int64_t* order;  // [N, E]: n * E + staged place
+  // The chunks' events in stable order by slot, padding last.
+  const int32_t* sorted_slots;  // [N, E]: bank rows; kNoSlot for padding
+  const int32_t* order;         // [N, E]: staged places within the chunk
   // For the pairs.
   ChunkEvent* events;  // [N, E], sorted
   int32_t* places;     // [N, E]: where each staged event stands in that list, p; ~p if it has no
@@ -35,11 +32,9 @@ struct ChunkPrepareParams {
   RowWeight* row_weights;  // [N*C, W+R], staged: {slot, -keff} of the writes, {slot, qeff}
   Record* updates;         // [N, n], sorted: scale = pd, decay = cpe
   int64_t num_tokens;
-  int64_t bank_rows;
   int32_t first_step;  // of the staged chunks
   int32_t num_chunks, num_parallel, chunk_size, num_writes, num_reads;
-  int32_t num_gates;                          // 1 a token, or W
-  int32_t wide_k_idx, wide_q_idx, wide_keys;  // 1: int64
+  int32_t num_gates;  // 1 a token, or W
   RowType k_val_type, q_val_type, beta_type, g_type;
   int32_t bf16_weights;  // 1: k and q are rounded to bfloat16 first
 };

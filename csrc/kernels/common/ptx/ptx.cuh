@@ -106,6 +106,24 @@ __device__ __forceinline__ uint32_t opaque(uint32_t bits) {
   return bits;
 }
 
+// The lanes that have this bit as this lane has it. All 32 ask. In C++ the compiler tests the bit
+// twice.
+__device__ __forceinline__ uint32_t same_bit(uint32_t word, uint32_t bit) {
+  uint32_t lanes;
+  asm volatile(
+      "{\n"
+      "  .reg .pred set;\n"
+      "  .reg .b32 found;\n"
+      "  and.b32 found, %1, %2;\n"
+      "  setp.ne.u32 set, found, 0;\n"
+      "  vote.sync.ballot.b32 %0, set, 0xffffffff;\n"
+      "  @!set not.b32 %0, %0;\n"
+      "}"
+      : "=r"(lanes)
+      : "r"(word), "r"(bit));
+  return lanes;
+}
+
 // Two floats to bfloat16, nearest even, the first in the low half; float_to_bf16's bits, but for
 // the payload of a NaN.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {

@@ -7,6 +7,8 @@
 
 namespace sdm {
 
+inline constexpr int32_t kNoSlot = -1;  // padding's, in a list of slots
+
 // 16 bytes. The word has the bits of a record's (records.h), and one more.
 struct alignas(16) ChunkEvent {
   double log;    // the slot's log decays from the chunk's start through the event's token

@@ -59,6 +59,12 @@ inline uint4 load_now(const uint4* from) {
 
 inline uint32_t opaque(uint32_t bits) { return bits; }
 
+inline uint32_t same_bit(uint32_t word, uint32_t bit) {
+  const bool set = (word & bit) != 0;
+  const uint32_t lanes = __ballot_sync(~0u, set);
+  return set ? lanes : ~lanes;
+}
+
 inline uint32_t pack_bf16(float low, float high) {
   return float_to_bf16(low) | uint32_t{float_to_bf16(high)} << 16;
 }
