@@ -253,6 +253,31 @@ def plan_slot_select(
 def merge_readings(refs: Operands, eps: float, stream: int, /) -> None: ...
 def plan_merge_readings(refs: Operands, eps: float, pdl: bool, /) -> BoundPlan: ...
 
+# slot_select_grad: operands d_weights, slots, weights, norms and d_scores by side.
+def slot_select_grad(
+    key: Operands | None,
+    key_activation: int,
+    key_scale: float,
+    query: Operands | None,
+    query_activation: int,
+    query_scale: float,
+    widths: Sequence[int],
+    num_heads: int,
+    stream: int,
+    /,
+) -> None: ...
+def plan_slot_select_grad(
+    key: Operands | None,
+    key_activation: int,
+    key_scale: float,
+    query: Operands | None,
+    query_activation: int,
+    query_scale: float,
+    widths: Sequence[int],
+    num_heads: int,
+    /,
+) -> BoundPlan: ...
+
 # Kernels of rows.
 def row_formats() -> dict[str, tuple[int, float | None]]: ...
 def quantize_rows(rows: TensorRef, codes: TensorRef, scales: TensorRef, format: str, /) -> None: ...

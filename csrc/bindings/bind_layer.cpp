@@ -4,6 +4,7 @@
 #include "kernels/layer/decode_step/decode_step.h"
 #include "kernels/layer/merge_readings/merge_readings.h"
 #include "kernels/layer/slot_select/slot_select.h"
+#include "kernels/layer/slot_select_grad/slot_select_grad.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
 
@@ -122,9 +123,34 @@ SlotSelectArgs select_args(const Operands* key, int64_t key_first, int32_t key_a
   return args;
 }
 
-Device device_of(const Operands* key, const Operands* query) {
+// slot_select_grad: likewise.
+std::optional<SlotGradSideArgs> grad_side(const Operands* refs, int32_t activation, float scale) {
+  if (refs == nullptr) return {};
+  SlotGradSideArgs side;
+  side.d_weights = refs->at("d_weights");
+  side.slots = refs->at("slots");
+  if (refs->contains("weights")) side.weights = refs->at("weights");
+  if (refs->contains("norms")) side.norms = refs->at("norms");
+  side.d_scores = refs->at("d_scores");
+  side.activation = static_cast<SlotActivation>(activation);
+  side.scale = scale;
+  return side;
+}
+
+SlotSelectGradArgs grad_args(const Operands* key, int32_t key_activation, float key_scale,
+                             const Operands* query, int32_t query_activation, float query_scale,
+                             const std::vector<int64_t>& widths, int64_t num_heads) {
+  SlotSelectGradArgs args;
+  args.key = grad_side(key, key_activation, key_scale);
+  args.query = grad_side(query, query_activation, query_scale);
+  args.widths = widths;
+  args.num_heads = num_heads;
+  return args;
+}
+
+Device device_of(const Operands* key, const Operands* query, const char* operand) {
   const Operands* given = key ? key : query;
-  return given ? given->at("scores").device : Device{};
+  return given ? given->at(operand).device : Device{};
 }
 
 void bind_slot_select(py::module_& module) {
@@ -136,7 +162,7 @@ void bind_slot_select(py::module_& module) {
         launch_now(slot_select,
                    select_args(key, key_first, key_activation, key_scale, query, query_first,
                                query_activation, query_scale, widths, num_heads, pdl),
-                   device_of(key, query), stream);
+                   device_of(key, query, "scores"), stream);
       });
   module.def(
       "plan_slot_select",
@@ -147,8 +173,30 @@ void bind_slot_select(py::module_& module) {
             record("slot_select", slot_select,
                    select_args(key, key_first, key_activation, key_scale, query, query_first,
                                query_activation, query_scale, widths, num_heads, pdl),
-                   device_of(key, query)));
+                   device_of(key, query, "scores")));
       });
+}
+
+void bind_slot_select_grad(py::module_& module) {
+  module.def("slot_select_grad",
+             [](const Operands* key, int32_t key_activation, float key_scale, const Operands* query,
+                int32_t query_activation, float query_scale, const std::vector<int64_t>& widths,
+                int64_t num_heads, uintptr_t stream) {
+               launch_now(slot_select_grad,
+                          grad_args(key, key_activation, key_scale, query, query_activation,
+                                    query_scale, widths, num_heads),
+                          device_of(key, query, "d_scores"), stream);
+             });
+  module.def("plan_slot_select_grad",
+             [](const Operands* key, int32_t key_activation, float key_scale, const Operands* query,
+                int32_t query_activation, float query_scale, const std::vector<int64_t>& widths,
+                int64_t num_heads) {
+               return std::const_pointer_cast<plancap::BoundPlan>(
+                   record("slot_select_grad", slot_select_grad,
+                          grad_args(key, key_activation, key_scale, query, query_activation,
+                                    query_scale, widths, num_heads),
+                          device_of(key, query, "d_scores")));
+             });
 }
 
 // The way from the readings to the output projection.
@@ -182,6 +230,7 @@ void bind_layer(py::module_& module) {
   bind_gates(module);
   bind_decode_step(module);
   bind_slot_select(module);
+  bind_slot_select_grad(module);
   bind_merge_readings(module);
 }
 

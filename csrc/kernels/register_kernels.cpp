@@ -3,6 +3,7 @@
 #include "kernels/layer/decode_step/decode_step.h"
 #include "kernels/layer/merge_readings/merge_readings.h"
 #include "kernels/layer/slot_select/slot_select.h"
+#include "kernels/layer/slot_select_grad/slot_select_grad.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
 #include "kernels/linear/bf16_linear/bf16_linear.h"
@@ -20,6 +21,7 @@ void register_kernels() {
   plancap::register_kernel(bf16_linear_info());
   plancap::register_kernel(bf16_linear_group_info());
   plancap::register_kernel(slot_select_info());
+  plancap::register_kernel(slot_select_grad_info());
   plancap::register_kernel(blas_gemm_info());
   plancap::register_kernel(token_gates_info());
   plancap::register_kernel(token_gates_grad_info());

@@ -181,3 +181,65 @@ def select_values(case: SelectCase, given: dict[str, torch.Tensor]) -> dict[str,
         }
         values |= {f"{name}_{field}": value for field, value in side.items()}
     return values
+
+
+def grad_inputs(case: SelectCase) -> dict[str, torch.Tensor]:
+    """Gradients of the weights and what a selection leaves (any numbers), by field."""
+    generator = torch.Generator().manual_seed(case.slots + 1)
+    made = {}
+    for name in case.sides:
+        k, activation, _ = case.side(name)
+        sequences = case.batch * case.heads
+        rows = (sequences, case.tokens)
+        # Slots of few columns, so that columns have many entries.
+        order = torch.rand(*rows, min(case.slots, 4 * k + 3), generator=generator).argsort(-1)
+        slots = order[..., :k].sort(-1).values
+        if case.values != "normal":
+            slots = case.slots - 1 - slots.flip(-1)
+        first = torch.arange(sequences).view(-1, 1, 1) * case.slots
+        made[f"{name}_slots"] = (slots + first).int()
+        made[f"{name}_d_weights"] = torch.randn(*rows, k, generator=generator)
+        if activation != "none":
+            made[f"{name}_weights"] = torch.rand(*rows, k, generator=generator)
+        if activation == "l2":
+            norms = torch.rand(rows, generator=generator)
+            made[f"{name}_norms"] = torch.where(norms < 0.2, torch.tensor(1e-13), norms)
+        if case.values == "awkward":
+            odd = torch.tensor(AWKWARD)[torch.randint(13, (*rows, k), generator=generator)]
+            rare = torch.rand((*rows, k), generator=generator) < 0.1
+            made[f"{name}_d_weights"] = torch.where(rare, odd, made[f"{name}_d_weights"])
+    return made
+
+
+def grad_outputs(case: SelectCase, device: str = "cpu") -> dict[str, torch.Tensor]:
+    """Poisoned, by field."""
+    shape = (case.batch, case.tokens, case.heads * case.columns)
+    return {
+        f"{name}_d_scores": torch.full(shape, torch.nan, dtype=case.dtype, device=device)
+        for name in case.sides
+    }
+
+
+def grad_values(case: SelectCase, given: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """The parameter block without outputs, by field."""
+    parts = [math.prod(case.dims[f + 1 :]) for f in range(len(case.dims))]
+    values: dict[str, Any] = {
+        **given,
+        "num_batches": case.batch,
+        "num_tokens": case.tokens,
+        "num_heads": case.heads,
+        "num_factors": len(case.dims),
+        "widths": [*case.dims, *[0] * (8 - len(case.dims))],
+        "by_parts": [x for part in parts for x in divider(part)] + [0] * 2 * (8 - len(parts)),
+        "row_type": ROW_CODES[case.dtype],
+        "by_heads": divider(case.heads),
+        "by_tokens": divider(case.tokens),
+        "num_columns": case.columns,
+    }
+    for name in case.sides:
+        k, activation, scale = case.side(name)
+        whole = case.columns * case.dtype.itemsize % 16 == 0
+        side = {"count": k, "activation": CODES[activation], "scale": scale}
+        values |= {f"{name}_{field}": value for field, value in side.items()}
+        values[f"{name}_wide_stores"] = int(whole)
+    return values

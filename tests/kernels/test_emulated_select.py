@@ -7,9 +7,20 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import torch
 from emulated import emulation
 from kernel_checks import copies, differing
-from select_cases import CASES, POISON, SelectCase, projections, select_outputs, select_values
+from select_cases import (
+    CASES,
+    POISON,
+    SelectCase,
+    grad_inputs,
+    grad_outputs,
+    grad_values,
+    projections,
+    select_outputs,
+    select_values,
+)
 
 pytestmark = [
     pytest.mark.skipif(
@@ -67,3 +78,36 @@ def test_the_comparison_can_fail() -> None:
 def test_which_device_function_runs(case: SelectCase, entry: str) -> None:
     values, outputs = select_values(case, projections(case)), select_outputs(case)
     assert emulation().chosen("slot_select", values | outputs).entry == entry
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_give_the_twins_bits(name: str) -> None:
+    case = CASES[name]
+    values, outputs = grad_values(case, grad_inputs(case)), grad_outputs(case)
+    library = emulation()
+    expected = copies(outputs)
+    library.twin("slot_select_grad", values | expected)
+    chosen = library.chosen("slot_select_grad", values | outputs)
+    narrow = {f"{side}_wide_stores": 0 for side in case.sides}
+    others = [(chosen, {}), (replace(chosen, grid=(1, *chosen.grid[1:])), narrow)]
+    for number, (launch, changed) in enumerate(others):
+        after = copies(outputs)
+        library.launch("slot_select_grad", launch, values | changed | after, number == 1)
+        assert differing(after, expected) == [], launch
+
+
+def test_gradients_of_slots_that_are_none_of_the_rows() -> None:
+    """They are left out, by both alike."""
+    case = CASES["m f32"]
+    inputs = grad_inputs(case)
+    inputs["key_slots"][0, 0, :3] = torch.tensor([-1, 1 << 30, case.slots])
+    kept = inputs["key_d_weights"].clone()
+    values, outputs = grad_values(case, inputs), grad_outputs(case)
+    library = emulation()
+    expected, after = copies(outputs), copies(outputs)
+    library.twin("slot_select_grad", values | expected)
+    library.launch(
+        "slot_select_grad", library.chosen("slot_select_grad", values | outputs), values | after
+    )
+    assert differing(after, expected) == []
+    assert torch.equal(inputs["key_d_weights"], kept)

@@ -29,6 +29,7 @@ ROOMS = {
     "token_gates_grad": "layer",
     "decode_step": "layer",
     "slot_select": "layer",
+    "slot_select_grad": "layer",
 }
 
 TRAITS = KERNELS / "common/rows/row_formats.h"
@@ -250,9 +251,10 @@ def select_instances() -> list[Instance]:
     for columns in (8, 32):
         call = f"SlotSelectAny<{columns}>::run"
         found.append((f"slot_select_any_w{32 * columns}", "kSelectThreads", call))
+    grad = "slot_select_grad"
     return [
-        Instance("slot_select", entry, "SlotSelectParams", bounds, call)
-        for entry, bounds, call in found
+        *(Instance("slot_select", entry, "SlotSelectParams", *rest) for entry, *rest in found),
+        Instance(grad, grad, "SlotSelectGradParams", "kSlotGradThreads, 4", f"{grad}_device"),
     ]
 
 

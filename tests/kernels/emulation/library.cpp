@@ -26,6 +26,8 @@
 #include "kernels/layer/merge_readings/merge_readings_geometry.h"
 #include "kernels/layer/slot_select/slot_select.h"
 #include "kernels/layer/slot_select/slot_select_geometry.h"
+#include "kernels/layer/slot_select_grad/slot_select_grad.h"
+#include "kernels/layer/slot_select_grad/slot_select_grad_geometry.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates/token_gates_geometry.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
@@ -62,7 +64,7 @@ const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
        {&sdm::plane_reduce_info(), &sdm::event_order_info(), &sdm::chunk_prepare_info(),
         &sdm::pair_matrices_info(), &sdm::chunk_inverse_info(), &sdm::token_gradients_info(),
         &sdm::token_gates_info(), &sdm::token_gates_grad_info(), &sdm::decode_step_info(),
-        &sdm::slot_select_info(), &sdm::merge_readings_info()}) {
+        &sdm::slot_select_info(), &sdm::slot_select_grad_info(), &sdm::merge_readings_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -101,6 +103,9 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
   }
   if (kernel == "slot_select")
     return slot_select_geometry(target, *static_cast<const sdm::SlotSelectParams*>(params));
+  if (kernel == "slot_select_grad")
+    return slot_select_grad_geometry(target,
+                                     *static_cast<const sdm::SlotSelectGradParams*>(params));
   if (kernel.starts_with("chunk_gradients")) {
     const auto& chunks = *static_cast<const sdm::ChunkGradientsParams*>(params);
     target.backend = sdm::plancap::Backend::kCuda;
