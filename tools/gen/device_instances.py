@@ -243,14 +243,15 @@ def decode_instances() -> list[Instance]:
 def select_instances() -> list[Instance]:
     """slot_select: for two factors by the slots and the scores' type; for any by their width."""
     found = []
-    for kept in (16, 32, 64):
-        for name, score, blocks in (("bf16", "uint16_t", 4), ("f32", "float", 3)):
+    # Blocks of an SM: as many as leave every key its register.
+    blocks = {"bf16": {16: 8, 32: 8, 64: 5}, "f32": {16: 7, 32: 5, 64: 3}}
+    for name, score in (("bf16", "uint16_t"), ("f32", "float")):
+        for kept, most in blocks[name].items():
             call = f"SlotSelect<{score}, kSelect{kept}>::run"
-            bounds = f"kSelectThreads, {blocks - (kept == 64)}"
-            found.append((f"slot_select_k{kept}_{name}", bounds, call))
+            found.append((f"slot_select_k{kept}_{name}", f"kSelectThreads, {most}", call))
     for columns in (8, 32):
         call = f"SlotSelectAny<{columns}>::run"
-        found.append((f"slot_select_any_w{32 * columns}", "kSelectThreads", call))
+        found.append((f"slot_select_any_w{32 * columns}", "32 * kWideMostWarps", call))
     grad = "slot_select_grad"
     return [
         *(Instance("slot_select", entry, "SlotSelectParams", *rest) for entry, *rest in found),

@@ -4,7 +4,7 @@
 
 namespace sdm {
 
-inline constexpr int32_t kSelectThreads = 256;
+inline constexpr int32_t kSelectThreads = 128;
 inline constexpr int32_t kSelectWarps = kSelectThreads / 32;
 
 // Two factors: how many lanes share a row, half of them a factor, and what each of them holds.

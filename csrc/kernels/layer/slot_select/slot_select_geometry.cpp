@@ -9,7 +9,7 @@
 namespace sdm {
 namespace {
 
-constexpr int32_t kBlocksPerSm = 8;  // of a side: several waves, so that no warp's end is late
+constexpr int32_t kBlocksPerSm = 16;  // of a side: several waves, so that no warp's end is late
 
 bool side_fits(const SlotSelectSide& side, const SelectShape& shape) {
   // Where fewer slots are selected, so many stand-ins are ranked above all candidates.

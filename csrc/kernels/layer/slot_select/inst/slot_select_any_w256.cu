@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kSelectThreads)
+extern "C" __global__ void __launch_bounds__(32 * kWideMostWarps)
     slot_select_any_w256(const __grid_constant__ SlotSelectParams params) {
   SlotSelectAny<8>::run(params);
 }

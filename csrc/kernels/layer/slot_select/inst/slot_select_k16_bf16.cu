@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kSelectThreads, 4)
+extern "C" __global__ void __launch_bounds__(kSelectThreads, 8)
     slot_select_k16_bf16(const __grid_constant__ SlotSelectParams params) {
   SlotSelect<uint16_t, kSelect16>::run(params);
 }

@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kSelectThreads, 3)
+extern "C" __global__ void __launch_bounds__(kSelectThreads, 7)
     slot_select_k16_f32(const __grid_constant__ SlotSelectParams params) {
   SlotSelect<float, kSelect16>::run(params);
 }

@@ -3,7 +3,7 @@
 
 using namespace sdm;
 
-extern "C" __global__ void __launch_bounds__(kSelectThreads, 3)
+extern "C" __global__ void __launch_bounds__(kSelectThreads, 5)
     slot_select_k64_bf16(const __grid_constant__ SlotSelectParams params) {
   SlotSelect<uint16_t, kSelect64>::run(params);
 }
