@@ -221,6 +221,8 @@ def plan_decode_step(refs: Operands, slots: int, key_weighted: bool, pdl: bool, 
 
 # Scores, positions, slots, weights and norms by side;
 # the scores' first column; no activation, softmax or l2_normalize as 0, 1, 2; its scale.
+# Limits: factors, a factor's width, slots, candidates.
+def slot_select_limits() -> tuple[int, int, int, int]: ...
 def slot_select(
     key: Operands | None,
     key_first: int,

@@ -4,6 +4,7 @@
 #include "kernels/layer/decode_step/decode_step.h"
 #include "kernels/layer/merge_readings/merge_readings.h"
 #include "kernels/layer/slot_select/slot_select.h"
+#include "kernels/layer/slot_select/slot_select_block.h"
 #include "kernels/layer/slot_select_grad/slot_select_grad.h"
 #include "kernels/layer/token_gates/token_gates.h"
 #include "kernels/layer/token_gates_grad/token_gates_grad.h"
@@ -154,6 +155,9 @@ Device device_of(const Operands* key, const Operands* query, const char* operand
 }
 
 void bind_slot_select(py::module_& module) {
+  module.def("slot_select_limits", [] {
+    return py::make_tuple(kMaxFactors, kMaxFactorWidth, kMaxSelected, kMaxCandidates);
+  });
   module.def(
       "slot_select",
       [](const Operands* key, int64_t key_first, int32_t key_activation, float key_scale,

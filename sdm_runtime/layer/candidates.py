@@ -51,12 +51,19 @@ class CandidateTable:
         kept: columns that matter per factor, min(k, width).
         positions: int64 [M] per factor: the candidate's position in the factor's ranking.
         sums: per factor, which candidates use each position (for the gradient).
+        packed: uint8 [M, F], the positions as the kernels take them (of k up to 256).
     """
 
     k: int
     kept: tuple[int, ...]
     positions: tuple[Tensor, ...]
     sums: tuple[PaddedSums, ...]
+    packed: Tensor = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        """Pack the positions."""
+        packed = torch.stack(self.positions, -1).to(torch.uint8)
+        object.__setattr__(self, "packed", packed)
 
     @property
     def count(self) -> int:
@@ -81,6 +88,16 @@ class CandidateTables:
         self._positions = [list(column) for column in zip(*rows, strict=True)]
         self._sums = [_padded_sums(c, n) for c, n in zip(self._positions, self._kept, strict=True)]
         self._by_device: dict[torch.device, CandidateTable] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of candidates M."""
+        return len(self._positions[0])
+
+    @property
+    def k(self) -> int:
+        """Slots to select."""
+        return self._made_of[1]
 
     def on(self, device: torch.device) -> CandidateTable:
         """The table on a device.
@@ -114,7 +131,7 @@ class CandidateTables:
                     for groups in self._sums
                 ),
             )
-        if _is_memory(table.positions[0]):
+        if is_memory(table.positions[0]):
             self._by_device[device] = table
         return table
 
@@ -125,8 +142,8 @@ def candidate_tables(dims: tuple[int, ...], k: int) -> CandidateTables:
     return CandidateTables(dims, k)
 
 
-def _is_memory(made: Tensor) -> bool:
-    """Whether a new tensor can be kept: under a mode or a transform it lives for one call."""
+def is_memory(made: Tensor) -> bool:
+    """Whether a tensor has memory of its own: under a mode or a transform it lives for one call."""
     return (
         type(made) is Tensor
         and not torch._is_functional_tensor(made)

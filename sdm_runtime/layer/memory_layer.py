@@ -12,7 +12,7 @@ from sdm_runtime.layer.activations import SlotWeights
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.bank import initial_bank, no_readings
 from sdm_runtime.layer.cache import MemoryCache
-from sdm_runtime.layer.candidates import CandidateTables, candidate_tables
+from sdm_runtime.layer.candidates import candidate_tables
 from sdm_runtime.layer.gates import token_gates
 from sdm_runtime.layer.initialization import (
     init_decay_rates_,
@@ -21,8 +21,8 @@ from sdm_runtime.layer.initialization import (
     tensors_by_holder,
 )
 from sdm_runtime.layer.inputs import check_inputs
-from sdm_runtime.layer.product_keys import topk_by_table
 from sdm_runtime.layer.projection import plain_linear, project
+from sdm_runtime.layer.selection import RAW, Selection, own_weights, select_slots
 from sdm_runtime.ops import sdm_write_read
 from sdm_runtime.tensor.untraced import untraced
 
@@ -113,10 +113,8 @@ class SparseDeltaMemory(nn.Module):
         values = self._split_heads(self._project(self.Wv_write, x))
         beta, log_decay = self._gates(x)
         key_scores, query_scores = self._project(self.Wk_write, x), self._project(self.Wq_read, x)
-        k_idx, k_val = self._select(key_scores, self.key_bn, self._write_tables)
-        q_idx, q_val = self._select(query_scores, self.query_bn, self._read_tables)
+        k_idx, k_val, q_idx, q_val = self._select(key_scores, query_scores)
         with torch.autocast(x.device.type, enabled=False):
-            k_val, q_val = self.write_act(k_val), self.read_act(q_val)
             if self.args.key_weighted_decay:
                 log_decay = log_decay * k_val
             readings, new_cache = self._remember(
@@ -195,19 +193,27 @@ class SparseDeltaMemory(nn.Module):
         b, a = self._project(self.b_proj, x), self._project(self.a_proj, x)
         return token_gates(a, b, self.A_log, self.dt_bias)
 
-    def _select(
-        self, scores: Tensor, norm: nn.Module | None, tables: CandidateTables
-    ) -> tuple[Tensor, Tensor]:
-        """From projected scores [B, T, H*K]: the best slots' bank rows and scores [B*H, T, k]."""
+    def _select(self, key_scores: Tensor, query_scores: Tensor) -> Selection:
+        """From projected scores [B, T, H*K]: rows of the bank and their weights [B*H, T, k]."""
         args = self.args
-        if norm is not None:
-            scores = norm(scores.flatten(0, 1)).unflatten(0, scores.shape[:2])
-        per_head = self._split_heads(scores.float())
-        slots, selected = topk_by_table(per_head, args.factor_dims, tables)
-        slots = _to_sequences(slots)
-        sequences = torch.arange(slots.shape[0], dtype=torch.int32, device=slots.device)
-        rows = slots + (sequences * args.slots_per_head).view(-1, 1, 1)
-        return rows, _to_sequences(selected)
+        writes, reads = own_weights(self.write_act), own_weights(self.read_act)
+        selected = select_slots(
+            _normalized(key_scores, self.key_bn),
+            _normalized(query_scores, self.query_bn),
+            args.factor_dims,
+            args.num_heads,
+            self._write_tables,
+            self._read_tables,
+            writes,
+            reads,
+        )
+        k_idx, k_val, q_idx, q_val = selected
+        with torch.autocast(key_scores.device.type, enabled=False):
+            if writes is RAW:
+                k_val = self.write_act(k_val)
+            if reads is RAW:
+                q_val = self.read_act(q_val)
+        return Selection(k_idx, k_val, q_idx, q_val)
 
     @untraced  # a compiled graph's bank could be a view, which nothing may advance
     def _remember(
@@ -264,6 +270,14 @@ class SparseDeltaMemory(nn.Module):
         """[B, T, H*n] to [B, T, H, n]."""
         heads = self.args.num_heads
         return projected.view(*projected.shape[:-1], heads, projected.shape[-1] // heads)
+
+
+def _normalized(scores: Tensor, norm: nn.Module | None) -> Tensor:
+    """Scores [B, T, H*K] by the BatchNorm, if there is one."""
+    if norm is None:
+        return scores
+    normalized: Tensor = norm(scores.flatten(0, 1)).unflatten(0, scores.shape[:2])
+    return normalized
 
 
 def _to_sequences(per_head: Tensor) -> Tensor:
