@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from sdm_runtime.ops.call.geometry import Geometry, Segment
+
 POISON = 0x7F7F7F7F  # no place, row or record's word
 F32, BF16, F64, I32 = torch.float32, torch.bfloat16, torch.float64, torch.int32
 
@@ -224,3 +226,9 @@ ORDER_CASES = {
     "one token": ChunkCase(P=7, T=1, S=400, W=20, R=21),
     "a write and a read": ChunkCase(C=3, T=10, W=1, R=1, S=50),
 }
+
+
+def sizes(case: ChunkCase) -> tuple[Geometry, Segment]:
+    slots = 0 if case.shared else case.S
+    geometry = Geometry(case.P, case.T, case.C, case.W, case.R, 8, case.P * case.S, slots)
+    return geometry, Segment(case.first_step, case.steps)
