@@ -83,6 +83,30 @@ void run(const Chain& chain, uintptr_t stream, uintptr_t blas_handle,
   plancap::run_chain(chain, as_stream(stream), reinterpret_cast<void*>(blas_handle), windows);
 }
 
+// A chain that is bound again for each run, to tensors of the same forms.
+class HeldChain {
+ public:
+  // `kept` are where they are in every run, `given` elsewhere in each.
+  HeldChain(std::shared_ptr<const Chain> chain, Operands kept, Operands given)
+      : chain_(std::move(chain)), kept_(std::move(kept)), given_(std::move(given)) {}
+
+  void run(const std::vector<uintptr_t>& addresses, uintptr_t stream) const {
+    const std::vector<TensorRef> placed = given_.at_addresses(addresses);
+    std::vector<plancap::OperandRef> operands;
+    operands.reserve(placed.size() + kept_.list().size());
+    for (size_t i = 0; i < placed.size(); ++i) {
+      operands.push_back({given_.list()[i].first, &placed[i]});
+    }
+    for (const auto& [name, tensor] : kept_.list()) operands.push_back({name, &tensor});
+    const py::gil_scoped_release release;
+    plancap::run_chain(*chain_->rebind(operands), as_stream(stream), nullptr, Windows::kNever);
+  }
+
+ private:
+  std::shared_ptr<const Chain> chain_;
+  Operands kept_, given_;
+};
+
 py::list run_timed(const Chain& chain) {
   std::vector<plancap::LaunchTime> times;
   {
@@ -114,6 +138,12 @@ void bind_chains(py::module_& module) {
       .def("launches", &Chain::launches)
       .def("steps", &Chain::steps)
       .def("device", &Chain::device);
+  py::class_<HeldChain>(module, "HeldChain")
+      .def(py::init([](std::shared_ptr<Chain> chain, const Operands& kept, const Operands& given) {
+             return HeldChain(std::move(chain), kept, given);
+           }),
+           py::arg("chain"), py::arg("kept"), py::arg("given"))
+      .def("run", &HeldChain::run);
   module.def("check_together", &check_together);
   module.def("encode_chain", &chain_bytes, py::arg("plans"), py::arg("steps"),
              py::arg("ascending") = false);

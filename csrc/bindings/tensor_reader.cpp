@@ -138,11 +138,27 @@ bool Operands::aligned(uint64_t bytes) const {
   });
 }
 
+std::vector<TensorRef> Operands::at_addresses(std::span<const uintptr_t> addresses) const {
+  SDM_INTERNAL_CHECK(addresses.size() == alone() + arenas_.size(), addresses.size(),
+                     " addresses for ", alone(), " tensors and ", arenas_.size(), " arenas");
+  std::vector<TensorRef> refs;
+  refs.reserve(list_.size());
+  for (const auto& [name, tensor] : list_) refs.push_back(tensor);
+  for (size_t i = 0; i < alone(); ++i) refs[i].data = reinterpret_cast<void*>(addresses[i]);
+  for (size_t a = 0; a < arenas_.size(); ++a) {
+    const size_t end = a + 1 < arenas_.size() ? arenas_[a + 1].first : refs.size();
+    for (size_t i = arenas_[a].first; i < end; ++i) {
+      const uintptr_t offset = reinterpret_cast<uintptr_t>(refs[i].data) - arenas_[a].begin;
+      refs[i].data = reinterpret_cast<void*>(addresses[alone() + a] + offset);
+    }
+  }
+  return refs;
+}
+
 std::optional<std::string> Operands::moved(const py::dict& tensors,
                                            const py::list& memories) const {
-  const size_t alone = arenas_.empty() ? list_.size() : arenas_.front().first;
-  SDM_INTERNAL_CHECK(tensors.size() == alone && memories.size() == arenas_.size(), tensors.size(),
-                     " tensors and ", memories.size(), " arenas for ", alone, " and ",
+  SDM_INTERNAL_CHECK(tensors.size() == alone() && memories.size() == arenas_.size(), tensors.size(),
+                     " tensors and ", memories.size(), " arenas for ", alone(), " and ",
                      arenas_.size());
   size_t index = 0;
   for (const auto& [name, tensor] : tensors) {

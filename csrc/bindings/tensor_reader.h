@@ -40,6 +40,9 @@ class Operands {
   // Whether each address is a multiple of so many bytes.
   bool aligned(uint64_t bytes) const;
 
+  // The same tensors elsewhere: their addresses in order, then those of the arenas' memories.
+  std::vector<TensorRef> at_addresses(std::span<const uintptr_t> addresses) const;
+
   // The name of the first tensor whose memory is elsewhere by now; none when all are in place.
   // Tensors and the arenas' memories: those that the references were read from, as they were given.
   std::optional<std::string> moved(const pybind11::dict& tensors,
@@ -49,6 +52,8 @@ class Operands {
   friend class TensorReader;
 
   const TensorRef* find(std::string_view name) const;
+  // Tensors in the list that are no parts of an arena: they come first.
+  size_t alone() const { return arenas_.empty() ? list_.size() : arenas_.front().first; }
 
   std::vector<plancap::NamedTensor> list_;  // tensors, then the parts of each arena
 
