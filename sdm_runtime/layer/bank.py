@@ -52,4 +52,7 @@ class _InitialBank(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return grad.view(ctx.copies).sum(0, dtype=ctx.dtype), None, None
+        copies = grad.view(ctx.copies)
+        # Of one copy the sum would be another pass over the bank.
+        total = copies[0].to(ctx.dtype) if len(copies) == 1 else copies.sum(0, dtype=ctx.dtype)
+        return total, None, None
