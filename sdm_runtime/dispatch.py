@@ -16,9 +16,10 @@ _lock = threading.Lock()
 class Dispatch:
     """One call: the names are the keys of :func:`last_dispatch`."""
 
-    op: str  # "sdm_write_read.forward", "sdm_write_read.backward", "bf16_linear"
-    route: str  # "chain": plans run by the executor; of bf16_linear "kernel" or "library"
+    op: str  # "sdm_write_read.forward" or ".backward", "bf16_linear", "SparseDeltaMemory.decode"
+    route: str  # "chain": plans run by the executor; "kernel", "library", "general"
     backend: str  # "host" or "cuda"
+    reason: str = ""  # of the layer's decoding: why it went the general way, or what was no plan
     gemm: str | None = None  # "gx_gemm" or "blas"; of bf16_linear, itself or "F.linear"
     gemm_reason: str = ""
     gemm_probe_us: float = 0.0  # of qualifying gx_gemm, microseconds; 0 where that was known
@@ -44,9 +45,11 @@ def last_dispatch() -> dict[str, Any] | None:
     """What the latest call ran, in any thread of this process; None before the first.
 
     Returns:
-        A new dict: op, route ("chain"; of ``bf16_linear`` "kernel" or "library"), backend, gemm,
-        gemm_reason and gemm_probe_us (microseconds of a probe), pdl, geometry, launches, plan_us
-        (microseconds spent on building plans, the probe left out).
+        A new dict: op, route ("chain"; of ``bf16_linear`` "kernel" or "library"; "general" of a
+        layer's call of few tokens that could not run as a chain), backend, reason (of such a call,
+        or which modules a chain left to be called), gemm, gemm_reason and gemm_probe_us
+        (microseconds of a probe), pdl, geometry, launches, plan_us (microseconds spent on building
+        plans, the probe left out).
     """
     with _lock:
         latest = _latest

@@ -23,6 +23,10 @@ _LOST = (
     "a call that it was handed to raised after it had begun to advance the bank in place, and too "
     "many rows to keep were to change: take a clone() before a long call that may fail"
 )
+_IN_CHAIN = (
+    "a call that runs as one chain of plans has it, or had it when it raised after the chain had "
+    "begun: take a clone() before a call that may be interrupted"
+)
 _ELSEWHERE = "a call in another thread has it, or had it when it raised"
 _RUNNING = (
     "the call that has it still runs: take a clone() before the call, or read what it returns"
@@ -45,9 +49,10 @@ class MemoryCache:
       reentrant checkpoint, whose backward repeats it.
     - **The bank of the cache that a training call returns is valid until that call's backward**,
       which restores the memory in place (`valid_until_backward` is true); `clone()` keeps it.
-    - A call that raises leaves the given cache as it was where it was to write at most as many
-      slots, over all tokens, as an eighth of the bank's rows, or had not begun to. Otherwise the
-      bank is lost.
+    - A call that raises leaves the given cache as it was where it had not begun to advance the
+      bank, or was to write at most as many slots, over all tokens, as an eighth of the bank's rows
+      and had more to do than a chain of plans. Otherwise the bank is lost: of a chain from x to the
+      output only the device's failure or an interrupt can raise, and it keeps no rows.
     - `copy.copy`, `copy.deepcopy` and pickling, also by torch.save, make what `clone()` makes: a
       cache with a bank of its own. There are no subclasses, which such copies would not be of.
 
@@ -124,11 +129,12 @@ class MemoryCache:
         """A copy of the bank: where tensors are sent to a process, their memory is shared."""
         return MemoryCache, (self._copy(), self.tokens)
 
-    def take_bank(self, written: Tensor, *, copy: bool) -> Tensor:
+    def take_bank(self, written: Tensor | None, *, copy: bool) -> Tensor:
         """The bank for a call to advance in place, until `returned` (for the layer's use).
 
         Args:
-            written: numbers of the rows that the call is to write, any integers of any shape.
+            written: numbers of the rows that the call is to write, any integers of any shape; None
+                where the call cannot raise once it has begun, and no row is kept.
             copy: leave this cache valid and return a copy. A copy is also made where another
                 owner relies on the bank: a backward to come, a checkpoint that repeats the call,
                 or inference mode that has ended.
@@ -138,13 +144,21 @@ class MemoryCache:
             frozen = bank.is_inference() and not torch.is_inference_mode_enabled()
             if copy or frozen or self._valid_until_backward or may_run_again():
                 return bank.clone()
+            if written is None:
+                self._invalid = _IN_CHAIN
+                return bank
             self._loan = Loan(bank, written, self)
             return bank
 
     def returned(self) -> None:
         """Note that the call which took the bank, if it did, has come to its end."""
-        if self._loan is not None:
+        if self._loan is not None or self._invalid is _IN_CHAIN:
             self._loan, self._invalid = None, _ADVANCED
+
+    def untouched(self) -> None:
+        """Note that the chain which took the bank, if one did, has not begun (for the layer)."""
+        if self._invalid is _IN_CHAIN:
+            self._invalid = None
 
     @untraced
     def _take_back(self, for_call: bool) -> None:

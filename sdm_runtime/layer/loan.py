@@ -36,7 +36,8 @@ class Loan:
         self._seen = _has(next(_calls(), None), cache)
         # Inference tensors have no version: whether such a bank was written cannot be told.
         self._version = None if bank.is_inference() else bank._version
-        self._rows = self._values = None
+        self._rows: Tensor | None = None
+        self._values: Tensor | None = None
         if written.numel() * _KEPT_PART <= bank.shape[0] and not _only_recorded(bank):
             self._rows = written.flatten()
             self._values = bank.index_select(0, self._rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
+from sdm_runtime.layer import decoding
 from sdm_runtime.layer.activations import SlotWeights
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.bank import initial_bank, no_readings
@@ -21,6 +22,7 @@ from sdm_runtime.layer.initialization import (
     tensors_by_holder,
 )
 from sdm_runtime.layer.inputs import check_inputs
+from sdm_runtime.layer.prepared import PreparedCalls, run_prepared
 from sdm_runtime.layer.projection import plain_linear, project
 from sdm_runtime.layer.selection import RAW, Selection, own_weights, select_slots
 from sdm_runtime.ops import sdm_write_read
@@ -87,6 +89,7 @@ class SparseDeltaMemory(nn.Module):
         self.write_act = SlotWeights(args.write_act, args.write_act_scale)
         self._write_tables = candidate_tables(args.factor_dims, args.num_writes)
         self._read_tables = candidate_tables(args.factor_dims, args.num_reads)
+        self._prepared_calls = PreparedCalls()
         self._reset_own_parameters(("A_log", "dt_bias", "memory"))
         self._prepare_tables()
 
@@ -107,9 +110,14 @@ class SparseDeltaMemory(nn.Module):
             TypeError, ValueError: an argument that does not fit, by name, before any work.
             RuntimeError: the cache is no longer valid.
         """
+        if (made := run_prepared(self, x, cache)) is not None:
+            return made
         plain = plain_linear(self.Wv_write)
         weight = None if plain is None else plain.weight
         dtype = check_inputs(self.args, self.A_log.device, weight, x, cache)
+        way = decoding.way_of(self, x) if decoding.is_decoding(x) else None
+        if isinstance(way, decoding.Way):
+            return decoding.decode(self, x, dtype, cache, way)
         values = self._split_heads(self._project(self.Wv_write, x))
         beta, log_decay = self._gates(x)
         key_scores, query_scores = self._project(self.Wk_write, x), self._project(self.Wq_read, x)
@@ -120,9 +128,12 @@ class SparseDeltaMemory(nn.Module):
             readings, new_cache = self._remember(
                 x, dtype, cache, (k_idx, k_val, values, beta, log_decay, q_idx, q_val)
             )
-        y = self._project_out(x, readings.to(dtype), dtype)
+        gate = None if self.Wog is None else self._project(self.Wog, x)
+        y = self._merge(readings.to(dtype), gate, dtype)
         if cache is not None:
             cache.returned()
+        if way is not None:
+            decoding.report_refused(way, x.device)
         return y, new_cache
 
     if TYPE_CHECKING:  # nn.Module's takes and gives anything
@@ -198,8 +209,8 @@ class SparseDeltaMemory(nn.Module):
         args = self.args
         writes, reads = own_weights(self.write_act), own_weights(self.read_act)
         selected = select_slots(
-            _normalized(key_scores, self.key_bn),
-            _normalized(query_scores, self.query_bn),
+            decoding.normalized(key_scores, self.key_bn),
+            decoding.normalized(query_scores, self.query_bn),
             args.factor_dims,
             args.num_heads,
             self._write_tables,
@@ -233,9 +244,9 @@ class SparseDeltaMemory(nn.Module):
         return readings, new_cache
 
     def _bank_for_call(
-        self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None, written: Tensor
+        self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None, written: Tensor | None
     ) -> Tensor:
-        """The bank [B*H*S, head_dim] that this call may advance."""
+        """The bank [B*H*S, head_dim] that this call may advance, at rows as take_bank has them."""
         if cache is not None:
             return cache.take_bank(written, copy=torch.is_grad_enabled() or self.training)
         args = self.args
@@ -257,29 +268,16 @@ class SparseDeltaMemory(nn.Module):
             grad_bank_fp32=args.grad_bank_fp32,
         )
 
-    def _project_out(self, x: Tensor, readings: Tensor, dtype: torch.dtype) -> Tensor:
-        """From readings [B, T, H, head_dim] to the output [B, T, dim]."""
+    def _merge(self, readings: Tensor, gate: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """From readings [B, T, H, head_dim] and Wog(x), if there is one, to the output."""
         if self.readings_norm is not None:
             readings = self.readings_norm(readings)
         merged = readings.flatten(2)
-        if self.Wog is not None:
-            merged = merged * torch.sigmoid(self._project(self.Wog, x))
+        if gate is not None:
+            merged = merged * torch.sigmoid(gate)
         return self._project(self.Wo, merged.to(dtype))
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         """[B, T, H*n] to [B, T, H, n]."""
         heads = self.args.num_heads
         return projected.view(*projected.shape[:-1], heads, projected.shape[-1] // heads)
-
-
-def _normalized(scores: Tensor, norm: nn.Module | None) -> Tensor:
-    """Scores [B, T, H*K] by the BatchNorm, if there is one."""
-    if norm is None:
-        return scores
-    normalized: Tensor = norm(scores.flatten(0, 1)).unflatten(0, scores.shape[:2])
-    return normalized
-
-
-def _to_sequences(per_head: Tensor) -> Tensor:
-    """[B, T, H, n] to [B*H, T, n]: head h of batch element b is sequence b*H + h."""
-    return per_head.transpose(1, 2).flatten(0, 1)

@@ -2,31 +2,72 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
+from sdm_runtime import _core
 from sdm_runtime.linear import bf16_linear, kernel_serves
+from sdm_runtime.linear.launch import device_kind
 
 # Beyond this the weights do not dominate the time, and nothing was measured to win.
 MAX_TOKENS = 128
 
 
-def plain_linear(module: nn.Module) -> nn.Linear | None:
-    """The module as an nn.Linear, if calling it can do no more than multiply by its weight.
+def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether calling the module can do no more than its kind's own forward.
 
-    Only then may the weight be looked at beforehand: hooks, wrappers and subclasses may bring it,
-    from another device or another format, when the module is called.
+    Only then may its parameters be looked at beforehand: hooks, wrappers and subclasses may bring
+    them, from another device or another format, when the module is called.
     """
-    if type(module) is not nn.Linear or "forward" in module.__dict__:
-        return None
+    if type(module) is not kind or "forward" in module.__dict__:
+        return False
     hooks = (
         module._forward_hooks,
         module._forward_pre_hooks,
         torch_modules._global_forward_hooks,
         torch_modules._global_forward_pre_hooks,
     )
-    return None if any(hooks) else module
+    return not any(hooks)
+
+
+def plain_linear(module: nn.Module) -> nn.Linear | None:
+    """The module as an nn.Linear, if calling it can do no more than multiply by its weight."""
+    return module if is_plain(module, nn.Linear) else None  # type: ignore[return-value]
+
+
+def kernel_takes(x: Tensor) -> bool:
+    """Whether plans of bf16_linear's kernel take an x [B, T, K], made contiguous."""
+    if not x.is_cuda or not _may_serve(x) or x.shape[2] % 8:
+        return False
+    return device_kind(x.get_device())[0] == 9 and not _core.cuda_unavailable()
+
+
+def kernel_parameters(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
+    """Weight and bias where a plan of bf16_linear's kernel may stand for calling the module.
+
+    The rule that a single call asks knows other settings than a chain, where the weights are static
+    and each launch stands behind another one of ours: it is not asked.
+    """
+    if not is_plain(module, nn.Linear):
+        return None
+    own = module._parameters  # a module's own lookup takes longer than the checks
+    weight, bias = own["weight"], own["bias"]
+    if not _is_kernels(weight, x) or not (bias is None or _is_kernels(bias, x)):
+        return None
+    return (weight, bias) if weight.shape[1] == x.shape[2] else None
+
+
+def _is_kernels(parameter: Tensor | None, x: Tensor) -> TypeGuard[Tensor]:
+    return (
+        type(parameter) is nn.Parameter
+        and parameter.dtype is torch.bfloat16
+        and parameter.device == x.device
+        and parameter.is_contiguous()
+        and parameter.data_ptr() % 16 == 0
+    )
 
 
 def project(linear: nn.Module, x: Tensor, *, low_latency: bool) -> Tensor:

@@ -8,7 +8,7 @@ bits. Nothing is read back, so a graph capture may hold it; a compiled graph hol
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from sdm_runtime import _core
 from sdm_runtime.layer.activations import L2Normalize, SlotWeights
 from sdm_runtime.layer.candidates import CandidateTables, is_memory
 from sdm_runtime.layer.product_keys import topk_by_table
+from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.refs import operand_refs
 from sdm_runtime.tensor.written import launch_stream
 
@@ -55,17 +56,18 @@ def own_weights(module: nn.Module) -> Weights:
 
 
 def _plain(module: nn.Module) -> bool:
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-        torch_modules._global_forward_hooks,
-        torch_modules._global_forward_pre_hooks,
-        torch_modules._global_backward_hooks,
-        torch_modules._global_backward_pre_hooks,
+    # Asked in every decoding call: no tuple is made of them.
+    return not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or torch_modules._global_forward_hooks
+        or torch_modules._global_forward_pre_hooks
+        or torch_modules._global_backward_hooks
+        or torch_modules._global_backward_pre_hooks
+        or "forward" in module.__dict__
     )
-    return "forward" not in module.__dict__ and not any(hooks)
 
 
 def unserved(dims: Sequence[int], *tables: CandidateTables) -> str | None:
@@ -136,6 +138,45 @@ def select_slots(
     if torch.compiler.is_compiling() or not (is_memory(key_scores) and is_memory(query_scores)):
         return Selection(*_select_op(*given)[:4])
     return Selection(*_Select.apply(*given)[:4])  # type: ignore[no-untyped-call]
+
+
+def plan_slot_select(
+    named: Mapping[str, Tensor],
+    dims: tuple[int, ...],
+    heads: int,
+    key_weights: Weights,
+    query_weights: Weights,
+    *,
+    pdl: bool = False,
+) -> Plan:
+    """Record the selection of keys and queries as a plan of one step.
+
+    Args:
+        named: its operands by their names in the plan, contiguous, among others: key_scores float32
+            or bfloat16 [B, T, H*K]; key_positions uint8 [M, F], a table's `packed`; key_slots
+            int32 [B*H, T, k], out; key_weights float32 [B*H, T, k], out; with L2 key_norms
+            float32 [B*H, T], out; the same of queries.
+        dims: the factors' widths.
+        heads: H.
+        key_weights: what becomes of the selected keys' scores.
+        query_weights: and of the queries'.
+        pdl: launch programmatically in a chain: nothing in it may write the positions.
+
+    Raises:
+        TypeError, ValueError: an operand that does not fit, or what `unserved` tells.
+    """
+    operands: dict[str, Tensor] = {}
+    refs = []
+    for side, weights in (("key", key_weights), ("query", query_weights)):
+        names = ["scores", "positions", "slots", "weights"]
+        names += ["norms"] if weights.activation == L2 else []
+        own = {name: named[f"{side}_{name}"] for name in names}
+        operands |= {f"{side}_{name}": x for name, x in own.items()}
+        refs.append(operand_refs(own, f"[slot_select] {side}_"))
+    bound = _core.plan_slot_select(
+        refs[0], 0, *key_weights, refs[1], 0, *query_weights, list(dims), heads, pdl
+    )
+    return Plan._recorded(bound, operands)
 
 
 _DTYPES = (torch.float32, torch.bfloat16)

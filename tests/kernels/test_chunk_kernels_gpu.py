@@ -1,4 +1,4 @@
-"""Many chunks at once on a GPU: their order and their gradients, whole, in parts, and as the CPU's."""
+"""Many chunks at once on a GPU: their order and their gradients, in parts and as on the CPU."""
 
 from __future__ import annotations
 

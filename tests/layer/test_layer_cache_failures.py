@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from sdm_runtime import MemoryCache, SparseDeltaMemory
-from sdm_runtime.layer import memory_layer
+from sdm_runtime.layer import decoding, memory_layer
 from sdm_runtime.ops.forward import run as forward
 
 LOST = "raised after it had begun to advance the bank in place"
@@ -36,14 +36,24 @@ def in_wo(patch: pytest.MonkeyPatch, layer: SparseDeltaMemory, error: type) -> N
 
 
 def before_the_operation(patch: pytest.MonkeyPatch, _: object, error: type) -> None:
+    patch.setattr(decoding, "MOST_TOKENS", 0)
     patch.setattr(memory_layer, "sdm_write_read", failing(error))
 
 
 def within_the_operation(patch: pytest.MonkeyPatch, _: object, error: type) -> None:
+    patch.setattr(decoding, "MOST_TOKENS", 0)
     patch.setattr(forward, "_run_segment", failing(error, forward._run_segment))
 
 
-PLACES = [in_wo, before_the_operation, within_the_operation]
+def before_the_step(patch: pytest.MonkeyPatch, _: object, error: type) -> None:
+    patch.setattr(decoding, "step_plans", failing(error))
+
+
+def behind_the_step(patch: pytest.MonkeyPatch, layer: SparseDeltaMemory, error: type) -> None:
+    patch.setattr(layer, "_merge", failing(error))
+
+
+PLACES = [in_wo, before_the_operation, within_the_operation, before_the_step, behind_the_step]
 
 
 def started() -> tuple[SparseDeltaMemory, torch.Tensor, MemoryCache]:

@@ -52,10 +52,10 @@ def test_a_run_on_the_cpu_writes_every_figure(report: Report) -> None:
     assert figures["train kernels"].unit == figures["decode kernels"].unit == "count"
     parts = {name for name in figures if " part " in name}
     for call, some in (
-        ("train", {"selection", "projections", "copies"}),
-        ("decode", {"selection"}),
+        ("train", {"operation, other", "projections", "copies"}),
+        ("decode", {"projections", "other"}),
     ):
-        assert {f"{call} part {part}" for part in some | {"operation, other"}} <= parts
+        assert {f"{call} part {part}" for part in some} <= parts
     assert len(figures) == len(timed) + len(parts) + 2
     assert all(each.figure > 0 for each in figures.values())
     assert report.bench == "layer"
@@ -63,9 +63,12 @@ def test_a_run_on_the_cpu_writes_every_figure(report: Report) -> None:
 
 def test_a_run_says_what_was_dispatched(report: Report) -> None:
     figures = named(report)
-    for name, tokens in (("prefill eager", TINY.tokens), ("decode batch 2 eager", 1)):
+    for name, op, tokens in (
+        ("prefill eager", "sdm_write_read.forward", TINY.tokens),
+        ("decode batch 2 eager", "SparseDeltaMemory.decode", 1),
+    ):
         dispatch = figures[name].details["dispatch"]
-        assert dispatch["op"] == "sdm_write_read.forward"
+        assert dispatch["op"] == op
         assert dispatch["geometry"]["T"] == tokens
     assert figures["layers batch 1 eager"].details == {"layers": layer.LAYERS}
 
@@ -346,11 +349,16 @@ def test_kernels_are_what_the_device_ran() -> None:
 
 def test_a_profile_sees_the_operation_without_gradients() -> None:
     made = make_layer(TINY, "uniform", CPU)
-    steps = Decoding([made], [[normal(1, 1, TINY.dim, device=CPU)]])
+    x = normal(1, TINY.tokens, TINY.dim, device=CPU)
     inner = vars(layer_profile.layer_module())["sdm_write_read"]
-    found = layer_profile.profiled(steps, CPU)
+
+    def prefill() -> None:
+        with torch.no_grad():
+            made(x)
+
+    found = layer_profile.profiled(prefill, CPU)
     assert vars(layer_profile.layer_module())["sdm_write_read"] is inner
-    assert {"selection", "projections", "operation, other"} <= set(layer_profile.by_part(found))
+    assert {"projections", "operation, other"} <= set(layer_profile.by_part(found))
     assert "operation, other" not in {
-        each.part for each in layer_profile.profiled(lambda: made.Wo(steps.inputs[0][0]), CPU)
+        each.part for each in layer_profile.profiled(lambda: made.Wo(x), CPU)
     }

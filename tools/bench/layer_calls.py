@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -103,22 +104,25 @@ def _forward_and_backward(weights: Callable[[], list[Tensor]], scores: list[Tens
     return step
 
 
-def _select_each(
-    layer: SparseDeltaMemory, keys: Tensor, queries: Tensor
-) -> Callable[[], list[Tensor]]:
-    """_select for keys and queries in turn, and then the activations."""
+def _select(layer: SparseDeltaMemory, keys: Tensor, queries: Tensor) -> Callable[[], list[Tensor]]:
+    """_select for keys and queries together, or, as it was, in turn and then the activations."""
+    select: Any = layer._select
     # Until there were tables, _select was given the number of slots.
     writes: Any = getattr(layer, "_write_tables", layer.args.num_writes)
     reads: Any = getattr(layer, "_read_tables", layer.args.num_reads)
 
-    def weights() -> list[Tensor]:
-        _, written = layer._select(keys, layer.key_bn, writes)
-        _, read = layer._select(queries, layer.query_bn, reads)
+    def together() -> list[Tensor]:
+        _, written, _, read = select(keys, queries)
+        return [written, read]
+
+    def in_turn() -> list[Tensor]:
+        _, written = select(keys, layer.key_bn, writes)
+        _, read = select(queries, layer.query_bn, reads)
         return [layer.write_act(written), layer.read_act(read)]
 
-    return weights
+    return together if "query_scores" in signature(select).parameters else in_turn
 
 
 # By the method that the layer calls then: from scores [B, T, H*K] what gives the weights of the
 # written and of the read slots.
-SELECTIONS = {"_select": _select_each}
+SELECTIONS = {"_select": _select}

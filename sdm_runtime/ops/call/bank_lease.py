@@ -80,7 +80,7 @@ class BankLease:
         """The backward has written every row back; exact: to the bit."""
         self._state = State.RESTORED
         if exact:
-            _set_version(self.bank, self._before)
+            set_version(self.bank, self._before)
         else:
             raise_version(self.bank)
 
@@ -124,5 +124,6 @@ def raise_version(x: Tensor) -> None:
     x[:0].zero_()  # no element changes
 
 
-def _set_version(x: Tensor, version: int) -> None:
+def set_version(x: Tensor, version: int) -> None:
+    """Tell autograd that a tensor's contents are those of an earlier version."""
     torch._C._autograd._unsafe_set_version_counter((x,), (version,))
