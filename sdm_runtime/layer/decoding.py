@@ -10,7 +10,7 @@ runs again without a look at the layer beyond whether it has changed (`prepared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -29,16 +29,20 @@ from sdm_runtime.layer.decoding_plans import (
     step_plans,
     whole_plans,
 )
-from sdm_runtime.layer.prepared import OP, Kind, Layer, PreparedCall, advancing
+from sdm_runtime.layer.loan import may_run_again
+from sdm_runtime.layer.prepared import OP, Kind, Layer, PreparedCall, advancing, watched
 from sdm_runtime.layer.projection import is_plain, kernel_parameters, kernel_takes
 from sdm_runtime.layer.selection import RAW, Weights, own_weights, unserved
 from sdm_runtime.machine.backends import supports_pdl
-from sdm_runtime.ops.routes.bound_chains import bound_chain
+from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT, bound_chain
 from sdm_runtime.plan.chain import StepChain
 from sdm_runtime.plan.held_chain import HeldChain
 from sdm_runtime.tensor.arena import Arena
+from sdm_runtime.tensor.words import describe
 
-MOST_TOKENS = 16  # of a sequence: they run one after the other
+_PLAN_DTYPES = (torch.float32, torch.bfloat16)
+# Of a sequence: they run one after the other, and 64 longer than as a chunk (docs/measured.md).
+MOST_TOKENS = 32
 
 # The projections of x in the order of the grouped launch: the layer's module, and what plans call
 # its output.
@@ -59,10 +63,14 @@ class Way(NamedTuple):
     reads: Weights
 
 
-def is_decoding(x: Tensor) -> bool:
-    """Whether a call may go this way: few tokens, no gradient, and nothing traces it."""
-    few = 0 < x.shape[1] <= MOST_TOKENS and x.shape[0] > 0
-    return few and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+def is_decoding(layer: Layer, x: Tensor) -> bool:
+    """Whether a call may go this way: few tokens, nothing trained, and nothing traces it.
+
+    A reentrant checkpoint makes its call a second time with gradients: both go the general way.
+    """
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or layer.training:
+        return False
+    return 0 < x.shape[1] <= MOST_TOKENS and x.shape[0] > 0 and not may_run_again()
 
 
 def way_of(layer: Layer, x: Tensor) -> Way | str:
@@ -71,9 +79,13 @@ def way_of(layer: Layer, x: Tensor) -> Way | str:
         return "autocast chooses the dtypes"
     if type(x) is not Tensor:
         return f"x is a {type(x).__name__}"
+    if (reason := watched()) is not None:
+        return reason
     for name, own in (("A_log", layer.A_log), ("dt_bias", layer.dt_bias)):
         if type(own) is not nn.Parameter:
             return f"{name} is a {type(own).__name__}"
+        if own.dtype not in _PLAN_DTYPES or not own.is_contiguous():
+            return f"{name} is {describe(own)} with strides {list(own.stride())}"
     writes, reads = layer._write_tables, layer._read_tables
     if (reason := unserved(layer.args.factor_dims, writes, reads)) is not None:
         return reason
@@ -159,7 +171,8 @@ class _Call:
         """Leave the projections to the chain (True), or call them for operands of it."""
         layer, x, found = self.layer, self.x, self.layer._modules
         modules = {name: module for name in _PROJECTIONS if (module := found.get(name)) is not None}
-        if layer.query_bn is None and self._add_weights(modules.values()):
+        widths = self._widths()
+        if layer.query_bn is layer.key_bn is None and self._add_weights(modules, widths):
             self.operands["group_x"] = _fit(x.reshape(-1, x.shape[2]))
             return True
         self.called += modules
@@ -167,16 +180,39 @@ class _Call:
             self.operands[_PROJECTIONS[name]] = layer._project(module, x)
         for name, norm in (("query_scores", layer.query_bn), ("key_scores", layer.key_bn)):
             self.operands[name] = normalized(self.operands[name], norm)
+        for name in modules:
+            if (made := _PROJECTIONS[name]) != "gate":  # which may be spread over the readings
+                self._check(name, self.operands[made], widths[made])
         self.operands["v"] = layer._split_heads(self.operands["v"])
+        scores = ("query_scores", "key_scores")
+        if self.operands[scores[0]].dtype != self.operands[scores[1]].dtype:  # a plan takes one
+            self.operands |= {name: self.operands[name].float() for name in scores}
         self.operands = {name: _fit(projected) for name, projected in self.operands.items()}
         return False
 
-    def _add_weights(self, modules: Iterable[nn.Module]) -> bool:
+    def _widths(self) -> dict[str, int]:
+        """Columns of what the projections make, by what plans call it."""
+        args = self.layer.args
+        scores, heads = args.num_heads * sum(args.factor_dims), args.num_heads
+        widths = {"query_scores": scores, "key_scores": scores, "v": args.dim}
+        return widths | {"gate_a": heads, "gate_b": heads, "gate": args.dim}
+
+    def _check(self, name: str, made: Tensor, width: int) -> None:
+        """Refuse what plans of other sizes or memory would take for what it is not."""
+        wanted, device = (*self.x.shape[:2], width), self.x.device
+        if made.shape == wanted and made.device == device and made.layout is torch.strided:
+            return
+        raise ValueError(
+            f"[SparseDeltaMemory] {name}: expected a dense result {list(wanted)} on {device}, "
+            f"got {describe(made)} on {made.device}"
+        )
+
+    def _add_weights(self, modules: Mapping[str, nn.Module], widths: Mapping[str, int]) -> bool:
         """Make the weights operands; False if a module must be called."""
         found: dict[str, Tensor] = {}
-        for index, module in enumerate(modules):
+        for index, (name, module) in enumerate(modules.items()):
             own = kernel_parameters(module, self.x) if self.in_plans else None
-            if own is None:
+            if own is None or own[0].shape[0] != widths[_PROJECTIONS[name]]:
                 return False
             found[f"weight_{index}"], bias = own
             if bias is not None:
@@ -190,16 +226,20 @@ class _Call:
         ended = self._add_ending(norm)
         if not ended:
             self.called.append("Wo")
-        merged = ended and (norm is not None or layer.args.output_gate or bank != self.dtype)
-        eps = 0.0 if norm is None or not ended else float(norm.eps)
+        gated = layer._modules.get("Wog") is not None
+        eps = float(norm.eps) if norm is not None and ended else None
+        merged = ended and (eps is not None or gated or bank != self.dtype)
         batch, tokens = x.shape[:2]
-        kinds = (bank, self.dtype, projected, ended, merged, eps, way.writes, way.reads)
+        kinds = (bank, self.dtype, projected, ended, gated, merged, eps, way.writes, way.reads)
         return Forms(batch, tokens, *kinds)
 
     def _add_ending(self, norm: nn.LayerNorm | None) -> bool:
         """Make operands of what the end needs; False if its modules must be called."""
         own = kernel_parameters(self.layer.Wo, self.x) if self.in_plans else None
-        if own is None:
+        if own is None or own[0].shape[0] != self.x.shape[2]:
+            return False
+        gate = self.operands.get("gate")
+        if gate is not None and gate.shape != self.x.shape:
             return False
         self.ending["weight"], bias = own
         if bias is not None:
@@ -211,7 +251,13 @@ class _Call:
         if not is_plain(norm, nn.LayerNorm) or weight is None or bias is None:
             return False
         self.ending |= {"norm_weight": weight, "norm_bias": bias}
-        return weight.dtype == bias.dtype and weight.shape == (self.layer.args.head_dim,)
+        return weight.dtype == bias.dtype and all(
+            type(own) is nn.Parameter
+            and own.dtype in _PLAN_DTYPES
+            and own.is_contiguous()
+            and own.shape == (self.layer.args.head_dim,)
+            for own in (weight, bias)
+        )
 
     def _chain(
         self, plans: Plans, operands: dict[str, Tensor], arenas: tuple[Arena, ...]
@@ -267,6 +313,7 @@ def normalized(scores: Tensor, norm: nn.Module | None) -> Tensor:
 
 
 def _fit(x: Tensor) -> Tensor:
-    """A tensor as plans take it: of float32 or bfloat16, contiguous, aligned to 16 bytes."""
-    x = (x if x.dtype in (torch.float32, torch.bfloat16) else x.float()).contiguous()
-    return x if x.data_ptr() % 16 == 0 else x.clone()
+    """A tensor as plans take it: contiguous, of float32 or bfloat16, on a boundary."""
+    fit = (x if x.dtype in _PLAN_DTYPES else x.float()).contiguous()
+    # One token's part of a wider row is contiguous wherever it starts.
+    return fit if fit.data_ptr() % PLAN_ALIGNMENT == 0 else fit.clone()

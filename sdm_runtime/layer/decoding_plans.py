@@ -34,8 +34,9 @@ class Forms(NamedTuple):
     out: torch.dtype
     projected: bool  # the chain begins with the projections
     ended: bool  # it ends with the output projection
+    gated: bool  # the layer has an output gate: its modules say so, as they may be replaced
     merged: bool  # and merges the heads before that: a norm, an output gate, another dtype
-    eps: float  # the norm's; 0 without one
+    eps: float | None  # the norm's; None where no norm is part of the chain
     writes: Weights  # what becomes of the selected scores
     reads: Weights
 
@@ -55,7 +56,7 @@ def layout(args: SparseDeltaMemoryArgs, forms: Forms) -> ArenaLayout:
         shapes: dict[str, tuple[int, ...]] = {"query_scores": scores, "key_scores": scores}
         shapes |= {"v": (batch, tokens, heads, args.head_dim)}
         shapes |= {"gate_a": (batch, tokens, heads), "gate_b": (batch, tokens, heads)}
-        if args.output_gate:
+        if forms.gated:
             shapes["gate"] = (batch, tokens, args.dim)
         for index, (name, shape) in enumerate(shapes.items()):
             parts.append(Part(f"y_{index}", torch.bfloat16, (rows, prod(shape) // rows)))
@@ -117,7 +118,7 @@ def whole_plans(
     plans = slot_plans(args, forms, named, pdl) + step_plans(args, forms, named, pdl)
     if forms.merged:
         norm = None
-        if args.normalize_readings:
+        if forms.eps is not None:
             norm = ReadingsNorm(named["norm_weight"], named["norm_bias"], forms.eps)
         readings, merged, gate = named["readings"], named["merged"], named.get("gate")
         plans.append(plan_merge_readings(readings, merged, norm=norm, gate=gate, pdl=pdl))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from sdm_runtime import _core
 from sdm_runtime.plan.plan import Plan
@@ -44,7 +45,8 @@ def token_gates(a: Tensor, b: Tensor, A_log: Tensor, dt_bias: Tensor) -> _Pair:
     if torch.compiler.is_compiling() or not (type(a) is type(b) is Tensor):
         pair: _Pair = _gates(a, b, A_log, dt_bias)
         return pair
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (a, b, A_log, dt_bias)):
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (a, b, A_log, dt_bias))
+    if wanted or forward_ad._current_level >= 0:  # a tangent is refused there, not dropped
         pair = _TokenGates.apply(a, b, A_log, dt_bias)  # type: ignore[no-untyped-call]
         return pair
     return _forward(a, b, A_log, dt_bias)

@@ -45,9 +45,10 @@ class SparseDeltaMemory(nn.Module):
     another kind (quantized, wrapped, of low rank) that maps the same sizes, and its parameters may
     be elsewhere until it is called. The layer's own parameters (`A_log`) say on which device it is.
 
-    In decoding (bfloat16, no gradient, at most 128 tokens a call) `sdm_runtime.bf16_linear` serves
-    the projections where its decision rule says that it is faster. Its sums have another order, so
-    roundings may differ; set the attribute `low_latency_projections` to False for nn.Linear's.
+    In eval mode and without gradients, calls of at most 32 tokens run as one chain of plans
+    (DESIGN.md beside this file); longer ones of up to 128 tokens in bfloat16 may have their
+    projections from `sdm_runtime.bf16_linear`. Both add up in another order than nn.Linear, so
+    roundings may differ; set the attribute `low_latency_projections` to False for nn.Linear's sums.
 
     Args:
         args: the options.
@@ -115,7 +116,7 @@ class SparseDeltaMemory(nn.Module):
         plain = plain_linear(self.Wv_write)
         weight = None if plain is None else plain.weight
         dtype = check_inputs(self.args, self.A_log.device, weight, x, cache)
-        way = decoding.way_of(self, x) if decoding.is_decoding(x) else None
+        way = decoding.way_of(self, x) if decoding.is_decoding(self, x) else None
         if isinstance(way, decoding.Way):
             return decoding.decode(self, x, dtype, cache, way)
         values = self._split_heads(self._project(self.Wv_write, x))

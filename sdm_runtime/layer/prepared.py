@@ -14,6 +14,7 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_modules
 
 from sdm_runtime.dispatch import Dispatch, record
@@ -23,6 +24,7 @@ from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.candidates import CandidateTables
 from sdm_runtime.layer.decoding_plans import Forms
+from sdm_runtime.layer.loan import may_run_again
 from sdm_runtime.layer.selection import own_weights
 from sdm_runtime.ops.call.bank_lease import raise_version, set_version
 from sdm_runtime.plan.held_chain import HeldChain, LastingTensor
@@ -32,7 +34,7 @@ OP = "SparseDeltaMemory.decode"
 # The layer's modules whose parameters or kind a chain depends on; some may be None.
 _MODULES = (
     *("Wq_read", "Wk_write", "Wv_write", "a_proj", "b_proj", "Wog", "Wo"),
-    *("readings_norm", "query_bn"),
+    *("readings_norm", "query_bn", "key_bn"),
 )
 _OWN = ("A_log", "dt_bias")
 
@@ -50,6 +52,7 @@ class Layer(Protocol):
     write_act: SlotWeights
     read_act: SlotWeights
     low_latency_projections: bool
+    training: bool
     _write_tables: CandidateTables
     _read_tables: CandidateTables
     _prepared_calls: PreparedCalls
@@ -62,6 +65,15 @@ class Layer(Protocol):
     def _bank_for_call(
         self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None, written: Tensor | None
     ) -> Tensor: ...
+
+
+def watched() -> str | None:
+    """What would miss something if no operation of torch were called, or None."""
+    if forward_ad._current_level >= 0:  # plans would drop a tangent without a word
+        return "forward-mode derivatives are on"
+    if torch._C._len_torch_dispatch_stack():
+        return "a dispatch mode wants to see what is called"
+    return None
 
 
 class PreparedCalls:
@@ -94,10 +106,12 @@ def run_prepared(
     layer: Layer, x: Tensor, cache: MemoryCache | None
 ) -> tuple[Tensor, MemoryCache] | None:
     """The layer's forward, if such a call was made before and nothing has changed since."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or layer.training:
         return None
     calls = layer._prepared_calls.by_kind
     if not calls or type(x) is not Tensor or type(cache) is not MemoryCache:
+        return None
+    if may_run_again() or watched() is not None:
         return None
     call = calls.get(Kind.of(x, cache.bank_for_call()))
     return None if call is None or not call.holds(layer, x.device) else call.run(layer, x, cache)

@@ -54,6 +54,8 @@ def kernel_parameters(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | No
     if not is_plain(module, nn.Linear):
         return None
     own = module._parameters  # a module's own lookup takes longer than the checks
+    if "weight" not in own or "bias" not in own:  # attributes, as wrappers leave them
+        return None
     weight, bias = own["weight"], own["bias"]
     if not _is_kernels(weight, x) or not (bias is None or _is_kernels(bias, x)):
         return None

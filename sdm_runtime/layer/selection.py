@@ -22,6 +22,7 @@ from sdm_runtime.layer.candidates import CandidateTables, is_memory
 from sdm_runtime.layer.product_keys import topk_by_table
 from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.refs import operand_refs
+from sdm_runtime.tensor.words import describe
 from sdm_runtime.tensor.written import launch_stream
 
 # What the kernels take at most.
@@ -119,7 +120,15 @@ def select_slots(
     Returns:
         Rows (b*H + h)*S + slot of the bank, and the weights, through which the gradient reaches
         both scores, summed in a fixed order.
+
+    Raises:
+        ValueError: Scores of another shape.
     """
+    columns = heads * sum(dims)
+    for name, scores in (("key_scores", key_scores), ("query_scores", query_scores)):
+        if scores.ndim != 3 or scores.shape[2] != columns:
+            expected = f"[B, T, {columns}]"
+            raise ValueError(f"[slot_select] {name}: expected {expected}, got {describe(scores)}")
     if unserved(dims, key_tables, query_tables) is not None:
         return Selection(
             *_select_in_torch(key_scores, dims, heads, key_tables, key_weights),

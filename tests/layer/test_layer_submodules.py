@@ -218,3 +218,13 @@ def test_hooks_of_all_modules_see_the_projections(kernel_wins: list[int]) -> Non
     with torch.no_grad():
         layer(x)  # the control
     assert len(kernel_wins) == len(PROJECTIONS)
+
+
+@pytest.mark.parametrize("name", ["Wq_read", "Wk_write"])
+@pytest.mark.parametrize("columns", [-1, 1, 24])
+def test_scores_of_another_width_are_refused(name: str, columns: int) -> None:
+    layer = make_layer(num_heads=2)
+    scores = getattr(layer, name).out_features
+    setattr(layer, name, nn.Linear(12, scores + columns))
+    with pytest.raises(ValueError, match=rf"_scores: expected \[B, T, {scores}\], got float32 \["):
+        layer(make_input(layer))
