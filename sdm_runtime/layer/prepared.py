@@ -29,6 +29,7 @@ from sdm_runtime.layer.selection import own_weights
 from sdm_runtime.ops.call.bank_lease import raise_version, set_version
 from sdm_runtime.plan.held_chain import HeldChain, LastingTensor
 from sdm_runtime.tensor.arena import ArenaLayout
+from sdm_runtime.tensor.refs import READER
 
 OP = "SparseDeltaMemory.decode"
 # The layer's modules whose parameters or kind a chain depends on; some may be None.
@@ -113,7 +114,11 @@ def run_prepared(
         return None
     if may_run_again() or watched() is not None:
         return None
-    call = calls.get(Kind.of(x, cache.bank_for_call()))
+    bank = cache.bank_for_call()
+    # The chain takes addresses: of tensors that are their memory, which is there.
+    if READER.read(x) is None or READER.read(bank) is None:
+        return None
+    call = calls.get(Kind.of(x, bank))
     return None if call is None or not call.holds(layer, x.device) else call.run(layer, x, cache)
 
 

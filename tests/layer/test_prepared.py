@@ -6,6 +6,7 @@ import copy
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import pytest
@@ -228,3 +229,38 @@ def test_an_interrupt_leaves_no_bank_that_looks_untouched(
         layer(x, cache)
     with pytest.raises(RuntimeError, match="begun: take a clone"):
         layer(x, cache)
+
+
+def freed(x: Tensor) -> Tensor:
+    x = x.clone()
+    x.untyped_storage().resize_(0)
+    return x
+
+
+def zeros_without_memory(x: Tensor) -> Tensor:
+    return torch._efficientzerotensor(x.shape, dtype=x.dtype)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [freed, zeros_without_memory, torch._to_functional_tensor, torch._neg_view, Tensor.to_sparse],
+)
+def test_x_that_is_not_its_memory_is_not_taken_for_it(
+    other: Callable[[Tensor], Tensor], runs: list[str]
+) -> None:
+    layer, x, cache = started()
+    assert type(other(x)) is Tensor  # the control: its type does not tell
+    with suppress(TypeError, ValueError, RuntimeError):  # what else refuses it
+        layer(other(x), cache.clone())
+    assert "again" not in runs
+    layer(x, cache)
+    assert runs[-1] == "again"
+
+
+def test_a_bank_whose_memory_was_freed_is_not_taken(runs: list[str]) -> None:
+    layer, x, cache = started()
+    other = cache.clone()
+    other.bank.untyped_storage().resize_(0)
+    with suppress(ValueError):
+        layer(x, other)
+    assert "again" not in runs
