@@ -74,6 +74,8 @@ def watched() -> str | None:
         return "forward-mode derivatives are on"
     if torch._C._len_torch_dispatch_stack():
         return "a dispatch mode wants to see what is called"
+    if torch._C._get_tracing_state() is not None:  # a trace would hold the empty result alone
+        return "a trace records what is called"
     return None
 
 

@@ -264,3 +264,15 @@ def test_a_bank_whose_memory_was_freed_is_not_taken(runs: list[str]) -> None:
     with suppress(ValueError):
         layer(x, other)
     assert "again" not in runs
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trace_is_not_given_an_empty_result(runs: list[str]) -> None:
+    layer, x, cache = started()
+    layer.requires_grad_(False)
+    runs.clear()
+    with suppress(RuntimeError, TypeError):  # the operation is in no trace either
+        torch.jit.trace(lambda given: layer(given, cache.clone())[0], x, check_trace=False)
+    assert runs == []
+    layer(x, cache)  # the control
+    assert runs == ["again"]
