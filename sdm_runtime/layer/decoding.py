@@ -137,7 +137,12 @@ class _Call:
         arena = layout(layer.args, self.forms).allocate(x)
         bank = layer._bank_for_call(x, self.dtype, self.cache, None)
         lasting, operands = self.lasting | self.ending, self.operands | {"bank": bank, "y": y}
-        chain = self._chain(whole_plans, lasting | operands, (arena,))
+        try:
+            chain = self._chain(whole_plans, lasting | operands, (arena,))
+        except BaseException:
+            if self.cache is not None:
+                self.cache.untouched()
+            raise
         with advancing(bank, self.cache):
             chain.run()
         ran = self._dispatch(chain.launches)

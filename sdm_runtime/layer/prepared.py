@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_modules
 
 from sdm_runtime.dispatch import Dispatch, record
-from sdm_runtime.errors import CudaError
+from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.layer.activations import SlotWeights
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.cache import MemoryCache
@@ -250,8 +250,9 @@ def advancing(bank: Tensor, cache: MemoryCache | None) -> Iterator[None]:
     raise_version(bank)
     try:
         yield
-    except CudaError as error:
-        if error.issued == 0:
+    except (CudaError, PlanError) as error:
+        # Chains are bound, where they may refuse an operand, before they launch.
+        if isinstance(error, PlanError) or error.issued == 0:
             if before is not None:
                 set_version(bank, before)
             if cache is not None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
 from sdm_runtime import MemoryCache, SparseDeltaMemory
-from sdm_runtime.errors import CudaError
+from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.layer import decoding, prepared
 
 OPTIONS: dict[str, Any] = {"num_heads": 2, "output_gate": True, "normalize_readings": True}
@@ -276,3 +276,25 @@ def test_a_trace_is_not_given_an_empty_result(runs: list[str]) -> None:
     assert runs == []
     layer(x, cache)  # the control
     assert runs == ["again"]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_chain_that_cannot_be_made_or_bound_leaves_the_bank(
+    monkeypatch: pytest.MonkeyPatch, runs: list[str], mode: Callable[[], Any]
+) -> None:
+    with mode():
+        layer, x, cache = started()
+        before = cache.bank.clone()
+
+        def refuse(*given: object) -> None:
+            raise PlanError("on purpose")
+
+        monkeypatch.setattr(Held, "run", refuse)
+        with pytest.raises(PlanError, match="on purpose"):
+            layer(x, cache)
+        assert torch.equal(cache.bank, before)
+        monkeypatch.setattr(decoding._Call, "_chain", refuse)
+        layer.A_log = nn.Parameter(layer.A_log.clone())  # nothing was prepared for it
+        with pytest.raises(PlanError, match="on purpose"):
+            layer(x, cache)
+        assert torch.equal(cache.bank, before)
