@@ -4,6 +4,7 @@
 #include "kernels/chunk/chunk_gradients/chunk_gradients.h"
 #include "kernels/chunk/chunk_inverse/chunk_inverse.h"
 #include "kernels/chunk/chunk_prepare/chunk_prepare.h"
+#include "kernels/chunk/chunk_readings/chunk_readings.h"
 #include "kernels/chunk/event_order/event_order.h"
 #include "kernels/chunk/pair_matrices/pair_matrices.h"
 #include "kernels/chunk/token_gradients/token_gradients.h"
@@ -110,6 +111,16 @@ void run_token_gradients(const Operands& refs, int64_t first_step, uintptr_t str
   launch_now(token_gradients, args, args.d_u.device, stream);
 }
 
+void run_chunk_readings(const Operands& refs, int64_t first_step, uintptr_t stream) {
+  ChunkReadingsArgs args;
+  args.reading = refs.at("reading");
+  args.qk = refs.at("qk");
+  args.delta = refs.at("delta");
+  args.readings = refs.at("readings");
+  args.first_step = first_step;
+  launch_now(chunk_readings, args, args.reading.device, stream);
+}
+
 }  // namespace
 
 void bind_chunks(py::module_& module) {
@@ -118,6 +129,7 @@ void bind_chunks(py::module_& module) {
   module.def("pair_matrices", &run_pair_matrices);
   module.def("chunk_inverse", &run_chunk_inverse);
   module.def("token_gradients", &run_token_gradients);
+  module.def("chunk_readings", &run_chunk_readings);
   module.def("chunk_gradients", &run_chunk_gradients);
 }
 

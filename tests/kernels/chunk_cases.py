@@ -211,6 +211,74 @@ def triangles(case: TriangleCase) -> Tensors:
     return {"system": system, "qk": qk, "beta": torch.rand(case.N * case.C, generator=gen)}
 
 
+@dataclass(frozen=True)
+class ReadingCase:
+    """Operands of chunk_readings; the staged chunks start at first_step."""
+
+    P: int = 2
+    T: int = 40
+    C: int = 16
+    hd: int = 36
+    heads: int = 0  # beside each other, [P / heads, T, heads, hd]; 0: [P, T, hd]
+    first_step: int = 0
+    values: torch.dtype = F32
+    special: int = 0  # so many elements of qk and delta are NaN or infinite
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        return -(-self.T // self.C)
+
+    @property
+    def chunks(self) -> int:
+        return (self.steps - self.first_step) * self.P
+
+
+READINGS = [
+    *(ReadingCase(T=2 * c, C=c, hd=40) for c in (1, 2, 3, 7, 8, 9, 31, 33, 64)),
+    *(ReadingCase(T=c + 5, C=c) for c in (16, 36, 63, 65, 100, 128)),
+    *(ReadingCase(hd=hd) for hd in (1, 3, 4, 5, 32, 64, 65, 128, 130, 260)),
+    *(ReadingCase(hd=hd, values=BF16) for hd in (1, 4, 30, 128, 132)),
+    ReadingCase(P=1, T=250, C=250, hd=70),
+    ReadingCase(P=1, T=256 + 65, C=256, hd=68, values=BF16),
+    ReadingCase(P=6, T=45, heads=3, first_step=1),
+    ReadingCase(P=6, T=45, heads=2, first_step=2, hd=33, values=BF16),
+    ReadingCase(P=4, T=1, heads=1, hd=128, values=BF16),
+    ReadingCase(T=100, C=50, hd=64, special=3),
+    ReadingCase(T=130, C=72, hd=33, special=3, values=BF16),
+]
+
+
+def reading_operands(case: ReadingCase) -> Tensors:
+    """Reading, qk and delta; NaN where the kernel must not look: padding, and qk's other half."""
+    gen = torch.Generator().manual_seed(case.seed)
+    rows, square = (case.chunks, case.C, case.hd), (case.chunks, case.C, case.C)
+    reading, delta = (torch.randn(*rows, generator=gen) for _ in range(2))
+    qk = torch.randn(*square, generator=gen) / case.C**0.5
+    for tensor in (qk, delta):
+        for kind in (torch.nan, torch.inf, -torch.inf)[: case.special]:
+            at = torch.randint(tensor[0].numel(), (), generator=gen)
+            tensor[0].view(-1)[at] = kind
+    qk += torch.full(square, torch.nan).triu(1)
+    given = {"reading": reading, "qk": qk, "delta": delta}
+    padding = case.steps * case.C - case.T
+    if padding:
+        for tensor in given.values():
+            tensor[-case.P :, -padding:] = torch.nan
+    return given
+
+
+def reading_output(case: ReadingCase) -> torch.Tensor:
+    """What chunk_readings writes."""
+    apart, beside = (case.P, case.T), (case.P // max(case.heads, 1), case.T, case.heads)
+    return poisoned((*(beside if case.heads else apart), case.hd), case.values)
+
+
+def by_sequence(case: ReadingCase, readings: torch.Tensor) -> torch.Tensor:
+    """[P, T, hd] of either layout."""
+    return readings.transpose(1, 2).flatten(0, 1) if case.heads else readings
+
+
 # For event_order alone: lists of many lengths, digits of all widths, and hot slots.
 ORDER_CASES = {
     "one slot": ChunkCase(S=1, W=1),

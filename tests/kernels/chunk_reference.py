@@ -132,3 +132,17 @@ def inverse(system, qk, beta) -> Tensors:
             qx[i, c] = total + qk[i, c]
             scaled[c, i] = beta[c] * x[i, c]
     return {k: torch.from_numpy(m) for k, m in (("x", x), ("qx", qx), ("scaled", scaled))}
+
+
+def readings(reading, qk, delta) -> torch.Tensor:
+    """One chunk's readings in float32, scalar by scalar in the contract's order."""
+    tokens, hd = reading.shape
+    reading, qk, delta = reading.numpy(), qk.numpy(), delta.numpy()
+    found = np.zeros((tokens, hd), np.float32)
+    for t in range(tokens):
+        for c in range(hd):
+            total = ZERO
+            for j in range(t + 1):
+                total = fma(qk[t, j], delta[j, c], total)
+            found[t, c] = reading[t, c] + total
+    return torch.from_numpy(found)

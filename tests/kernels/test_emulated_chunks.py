@@ -14,8 +14,10 @@ from chunk_cases import (
     CASES,
     ORDER_CASES,
     POISON,
+    READINGS,
     TRIANGLES,
     ChunkCase,
+    ReadingCase,
     TriangleCase,
     chain_outputs,
     chunk_inputs,
@@ -25,6 +27,8 @@ from chunk_cases import (
     order_outputs,
     poisoned,
     prepare_outputs,
+    reading_operands,
+    reading_output,
     step_outputs,
     triangles,
 )
@@ -67,7 +71,7 @@ def _assert_same_bits(kernel: str, values: dict, outputs: dict, pass_: str = "")
     if kernel == "chunk_prepare":
         others += [replace(chosen, block=(64, 1, 1), grid=(chosen.grid[0], 2, 1))]
         others += [replace(chosen, block=(32, 1, 1), grid=(chosen.grid[0], 5, 1))]
-    if kernel == "chunk_gradients":
+    if kernel in ("chunk_gradients", "chunk_readings"):
         others += [library.chosen(kernel, values | outputs, sm_count=1, pass_=pass_)]
     for number, launch in enumerate(others):
         after = copies(outputs)
@@ -309,6 +313,56 @@ def test_many_chunks_come_one_by_one() -> None:
     values |= {"beta_rows": given["beta"], "num_chunks": 1024, "chunk_size": 33, "wide": 0}
     outputs = {name: poisoned((1024, 33, 33), torch.float32) for name in ("x", "qx", "scaled")}
     _assert_all_written(_assert_same_bits("chunk_inverse", values, outputs))
+
+
+def _reading_values(case: ReadingCase) -> dict[str, Any]:
+    sizes = {"num_tokens": case.T, "first_step": case.first_step, "num_chunks": case.chunks}
+    sizes |= {"num_parallel": case.P, "chunk_size": case.C, "hd": case.hd}
+    sizes |= {"heads": max(case.heads, 1), "readings_type": ROW_CODES[case.values]}
+    return sizes
+
+
+@pytest.mark.parametrize("case", READINGS, ids=str)
+def test_chunk_readings_give_the_twins_bits(case: ReadingCase) -> None:
+    """In narrow tiles and in wide ones, and element by element."""
+    given, values = reading_operands(case), _reading_values(case)
+    outputs = {"readings": reading_output(case)}
+    found = _assert_same_bits("chunk_readings", values | given, outputs)
+    if case.special == 0 and case.first_step == 0:
+        _assert_all_written(found)
+    for name, tensor in given.items():
+        shifted = torch.empty(tensor.numel() + 1)[1:].view(tensor.shape).copy_(tensor)
+        other = _assert_same_bits("chunk_readings", values | given | {name: shifted}, outputs)
+        assert differing(other, found) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "entry", "grid"),
+    [
+        ({"num_chunks": 2048, "chunk_size": 64, "hd": 128}, "bf16_w64", (2, 2048, 1)),
+        ({"num_chunks": 131, "chunk_size": 64, "hd": 128}, "bf16_w32", (4, 131, 1)),
+        ({"num_chunks": 132, "chunk_size": 64, "hd": 128}, "bf16_w64", (2, 132, 1)),
+        ({"num_chunks": 132, "chunk_size": 65, "hd": 33}, "any", (4, 132, 1)),
+        (
+            {"num_chunks": 132, "chunk_size": 65, "hd": 36, "readings_type": 1},
+            "f32_w64",
+            (2, 132, 1),
+        ),
+        ({"num_chunks": 99999, "chunk_size": 256, "hd": 32}, "bf16_w32", (4, 65535, 2)),
+        (
+            {"num_chunks": 16, "chunk_size": 16, "hd": 128, "readings_type": 1},
+            "f32_w32",
+            (4, 16, 1),
+        ),
+    ],
+)
+def test_blocks_of_chunk_readings(sizes: dict, entry: str, grid: tuple[int, ...]) -> None:
+    """Wide tiles where there are two for every SM."""
+    chosen = emulation().chosen("chunk_readings", {"readings_type": 2} | sizes)
+    width = 64 if entry.endswith("w64") else 32
+    shared = 4 * (64 * 68 + 64 * width)
+    wanted = Launch(f"chunk_readings_{entry}", grid, (2 * width, 1, 1), shared)
+    assert chosen == wanted
 
 
 @pytest.mark.parametrize("hd", [1, 30, 36, 128, 130, 256])

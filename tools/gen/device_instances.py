@@ -21,6 +21,7 @@ ROOMS = {
     "chunk_prepare": "chunk",
     "pair_matrices": "chunk",
     "chunk_inverse": "chunk",
+    "chunk_readings": "chunk",
     "chunk_gradients": "chunk",
     "token_gradients": "chunk",
     "plane_reduce": "rows",
@@ -185,6 +186,21 @@ def chunk_instances() -> list[Instance]:
             ("chunk_gradients_whole", "kWholeThreads, kWholeBlocks"),
         )
     ]
+    tiles = [
+        (f"{rows}_w{width}", tile, rows)
+        for (rows,) in BANK_ROWS
+        for width, tile in ((64, "kReadingWide"), (32, "kReadingNarrow"))
+    ]
+    readings = [
+        Instance(
+            "chunk_readings",
+            f"chunk_readings_{name}",
+            "ChunkReadingsParams",
+            f"{tile}.threads(), {tile}.blocks",
+            f"ReadingBlock<{tile}, {ROW_TYPES[rows]}>::run",
+        )
+        for name, tile, rows in (*tiles, ("any", "kReadingNarrow", "any"))
+    ]
     two = "kOrderThreads, kOrderBlocks"
     words = [(f"b{bits}", "PackedWords<uint32_t>", str(bits), two) for bits in (6, 7, 8)]
     words += [
@@ -201,7 +217,7 @@ def chunk_instances() -> list[Instance]:
         )
         for name, kind, bits, bounds in words
     ]
-    return order + one + passes
+    return order + one + passes + readings
 
 
 def layer_instances() -> list[Instance]:

@@ -168,6 +168,19 @@ def chunk_inverse(pairs: PairMatrices, beta: Tensor, x: Tensor, qx: Tensor) -> T
     return scaled
 
 
+def chunk_readings(
+    segment: Segment, reading: Tensor, qk: Tensor, delta: Tensor, readings: Tensor
+) -> None:
+    """Write a segment's readings, reading + QK delta, rounded to their dtype; padding has none.
+
+    reading, of the bank before each chunk, and delta f32 [N, C, hd]; qk f32 [N, C, C], of which
+    what lies on and below the diagonal counts. readings [P, T, hd] or [B, T, H, hd] of float32 or
+    bfloat16, contiguous.
+    """
+    operands = {"reading": reading, "qk": qk, "delta": delta, "readings": readings}
+    _launch(_core.chunk_readings, operands, segment.first)
+
+
 def weight_gradients(
     events: Tensor,
     geometry: Geometry,

@@ -13,6 +13,8 @@
 #include "kernels/chunk/chunk_inverse/chunk_inverse_geometry.h"
 #include "kernels/chunk/chunk_prepare/chunk_prepare.h"
 #include "kernels/chunk/chunk_prepare/chunk_prepare_geometry.h"
+#include "kernels/chunk/chunk_readings/chunk_readings.h"
+#include "kernels/chunk/chunk_readings/chunk_readings_geometry.h"
 #include "kernels/chunk/event_order/event_order.h"
 #include "kernels/chunk/event_order/event_order_geometry.h"
 #include "kernels/chunk/pair_matrices/pair_matrices.h"
@@ -62,9 +64,10 @@ const sdm::plancap::KernelInfo* look_up(std::string_view kernel) {
   if (const sdm::StepKernel* step = sdm::find_step_kernel(kernel)) return &step->info();
   for (const auto* info :
        {&sdm::plane_reduce_info(), &sdm::event_order_info(), &sdm::chunk_prepare_info(),
-        &sdm::pair_matrices_info(), &sdm::chunk_inverse_info(), &sdm::token_gradients_info(),
-        &sdm::token_gates_info(), &sdm::token_gates_grad_info(), &sdm::decode_step_info(),
-        &sdm::slot_select_info(), &sdm::slot_select_grad_info(), &sdm::merge_readings_info()}) {
+        &sdm::pair_matrices_info(), &sdm::chunk_inverse_info(), &sdm::chunk_readings_info(),
+        &sdm::token_gradients_info(), &sdm::token_gates_info(), &sdm::token_gates_grad_info(),
+        &sdm::decode_step_info(), &sdm::slot_select_info(), &sdm::slot_select_grad_info(),
+        &sdm::merge_readings_info()}) {
     if (kernel == info->name) return info;
   }
   const auto pass = gradient_pass(kernel);
@@ -95,6 +98,9 @@ sdm::StepGeometry geometry(std::string_view kernel, const void* params, int sm_c
     return pair_matrices_geometry(*static_cast<const sdm::PairMatricesParams*>(params));
   if (kernel == "chunk_inverse")
     return chunk_inverse_geometry(*static_cast<const sdm::ChunkInverseParams*>(params));
+  if (kernel == "chunk_readings") {
+    return chunk_readings_geometry(target, *static_cast<const sdm::ChunkReadingsParams*>(params));
+  }
   if (kernel == "token_gradients")
     return token_gradients_geometry(*static_cast<const sdm::TokenGradientsParams*>(params));
   if (kernel == "decode_step") {

@@ -30,27 +30,12 @@ bool aligned(const TensorRef& tensor, uint32_t bytes) {
   return reinterpret_cast<uintptr_t>(tensor.data) % bytes == 0;
 }
 
-struct ValueRows {
-  RowType type;
-  int64_t sequences, tokens, heads;
-};
-
-// Of dv: the layout of v, by its dimensions.
-ValueRows expect_value_rows(const TensorRef& dv, int64_t hd) {
-  if (dv.ndim != 4) {
-    const RowType type = expect_values(kName, "dv", dv, {"P", "T", hd});
-    return {type, dv.shape[0], dv.shape[1], 1};
-  }
-  const RowType type = expect_values(kName, "dv", dv, {"B", "T", "H", hd});
-  return {type, dv.shape[0] * dv.shape[2], dv.shape[1], dv.shape[2]};
-}
-
 TokenGradientsParams check_and_fill(const plancap::Target& target, const TokenGradientsArgs& args) {
   TokenGradientsParams params{};
   expect_tensor(kName, "d_u", args.d_u, Dtype::kFloat32, {"N", "C", "hd"});
   const int64_t n = args.d_u.shape[0], c = args.d_u.shape[1], hd = args.d_u.shape[2];
   expect_head_dim(kName, hd);
-  const ValueRows dv = expect_value_rows(args.dv, hd);
+  const ValueRows dv = expect_value_rows(kName, "dv", args.dv, hd);
   const int64_t p = dv.sequences, t = dv.tokens;
   params.dbeta_type = expect_values(kName, "dbeta", args.dbeta, {p, t, 1});
   // One write and one read: entries play no part here.

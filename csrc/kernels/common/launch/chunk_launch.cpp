@@ -32,6 +32,16 @@ RowType expect_values(const char* where, const char* argument, const TensorRef& 
   return *type;
 }
 
+ValueRows expect_value_rows(const char* where, const char* argument, const TensorRef& tensor,
+                            int64_t hd) {
+  if (tensor.ndim != 4) {
+    const RowType type = expect_values(where, argument, tensor, {"P", "T", hd});
+    return {type, tensor.shape[0], tensor.shape[1], 1};
+  }
+  const RowType type = expect_values(where, argument, tensor, {"B", "T", "H", hd});
+  return {type, tensor.shape[0] * tensor.shape[2], tensor.shape[1], tensor.shape[2]};
+}
+
 int32_t expect_indices(const char* where, const char* argument, const TensorRef& tensor,
                        std::initializer_list<Dim> shape) {
   const bool legal = tensor.dtype == Dtype::kInt32 || tensor.dtype == Dtype::kInt64;

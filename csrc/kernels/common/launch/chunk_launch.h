@@ -26,6 +26,14 @@ void put_shape(Params& params, const ChunkShape& shape, int64_t num_chunks) {
 RowType expect_values(const char* where, const char* argument, const TensorRef& tensor,
                       std::initializer_list<Dim> shape);
 
+// A caller's rows of hd columns: float32 or bfloat16 [P, T, hd], or [B, T, H, hd] with P = B*H.
+struct ValueRows {
+  RowType type;
+  int64_t sequences, tokens, heads;
+};
+ValueRows expect_value_rows(const char* where, const char* argument, const TensorRef& tensor,
+                            int64_t hd);
+
 // int32 or int64 of this shape. Returns 1 for int64.
 int32_t expect_indices(const char* where, const char* argument, const TensorRef& tensor,
                        std::initializer_list<Dim> shape);
