@@ -73,8 +73,8 @@ void run_chunk_inverse(const Operands& refs, uintptr_t stream) {
   args.system = refs.at("system");
   args.qk = refs.at("qk");
   args.beta = refs.at("beta");
-  args.x = refs.at("x");
-  args.qx = refs.at("qx");
+  if (refs.contains("x")) args.x = refs.at("x");
+  if (refs.contains("qx")) args.qx = refs.at("qx");
   args.scaled = refs.at("scaled");
   launch_now(chunk_inverse, args, args.system.device, stream);
 }

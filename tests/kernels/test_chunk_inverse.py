@@ -133,6 +133,25 @@ def test_denormals_are_kept() -> None:
     assert 0 < run(given)["x"][0, 2, 0] < 1e-38
 
 
+@pytest.mark.parametrize("case", TRIANGLES, ids=str)
+def test_the_scaled_transpose_alone(case: TriangleCase) -> None:
+    given = triangles(case)
+    pairs = chunk_kernels.PairMatrices(None, given["system"], given["qk"])
+    scaled = chunk_kernels.chunk_inverse(pairs, given["beta"], None, None)
+    assert torch.equal(as_bits(scaled), as_bits(run(given)["scaled"]))
+
+
+def test_x_and_qx_come_together() -> None:
+    given = triangles(TriangleCase())
+    pairs = chunk_kernels.PairMatrices(None, given["system"], given["qk"])
+    kept = torch.full_like(given["qk"], 7.0)
+    for x, qx, said in ((kept, None, "x alone"), (None, kept, "qx alone")):
+        expected = rf"\[chunk_inverse\] qx: expected x and qx both, or neither, got {said}"
+        with pytest.raises(ValueError, match=expected):
+            chunk_kernels.chunk_inverse(pairs, given["beta"], x, qx)
+    assert (kept == 7).all()
+
+
 @pytest.mark.parametrize("name", ["system", "qk", "x", "qx", "scaled", "beta"])
 def test_wrong_arguments(name: str) -> None:
     shape = (2, 20, 20)

@@ -36,6 +36,9 @@ def test_bits_are_the_twins(case: TriangleCase) -> None:
     there = on_gpu(given)
     for _ in range(3):
         assert differing(on_cpu(run(there, *fresh(there))), wanted) == []
+    pairs = chunk_kernels.PairMatrices(None, there["system"], there["qk"])
+    alone = chunk_kernels.chunk_inverse(pairs, there["beta"], None, None)
+    assert differing({"scaled": alone.cpu()}, wanted) == []
 
 
 @pytest.mark.parametrize("chunk", [64, 100])

@@ -304,6 +304,10 @@ def test_chunk_inverse_gives_the_twins_bits(case: TriangleCase) -> None:
     ]
     if case.special == 0:
         _assert_all_written(found[0])
+    # Without a backward it makes the last of them alone.
+    alone = {"scaled": poisoned(shape, torch.float32)}
+    made = _assert_same_bits("chunk_inverse", values | {"wide": 0}, alone)
+    assert differing(made, found[0]) == []
 
 
 def test_many_chunks_come_one_by_one() -> None:

@@ -156,15 +156,16 @@ def pair_matrices(chunks: ChunkEvents, geometry: Geometry, *, with_a: bool) -> P
     return PairMatrices(operands.get("a"), system, qk)
 
 
-def chunk_inverse(pairs: PairMatrices, beta: Tensor, x: Tensor, qx: Tensor) -> Tensor:
+def chunk_inverse(pairs: PairMatrices, beta: Tensor, x: Tensor | None, qx: Tensor | None) -> Tensor:
     """Write X = (I + system)^-1 into x and QK X into qx; return X diag(beta), as gx_gemm takes it.
 
     All f32 [N, C, C], zero where the triangles are; beta f32 [N*C] staged. What the result has at
-    [j, i] is beta_j X[i, j].
+    [j, i] is beta_j X[i, j]. Without x and qx it alone is made.
     """
-    scaled = torch.empty_like(x)
     operands = {"system": pairs.system, "qk": pairs.qk, "beta": beta}
-    _launch(_core.chunk_inverse, operands | {"x": x, "qx": qx, "scaled": scaled})
+    operands |= {k: kept for k, kept in (("x", x), ("qx", qx)) if kept is not None}
+    scaled = operands["scaled"] = torch.empty_like(pairs.system)
+    _launch(_core.chunk_inverse, operands)
     return scaled
 
 

@@ -53,7 +53,7 @@ class StepsDone(NamedTuple):
 
 def run_steps(
     operands: StepOperands,
-    qx: Tensor,
+    qk: Tensor,
     geometry: Geometry,
     segment: Segment,
     token_by_token: Callable[[int], TokenStep],
@@ -61,7 +61,7 @@ def run_steps(
     """Advance the bank over a segment's steps; residual, reading, delta and snap are written.
 
     token_by_token(step of the segment) runs a step that is not finite again, on the bank before it;
-    qx [G, C, C] will make the readings of the chunks' own writes.
+    qk [G, C, C] will make, with delta, the readings of the chunks' own writes.
     """
     if not reads_are_free(operands.bank):
         chain = _chain(("fx_read", GEMM, "fx_write"), operands, geometry, segment)
@@ -69,7 +69,7 @@ def run_steps(
         return StepsDone({}, (chain,))
     answers = _chain(("fx_read", GEMM), operands, geometry, segment)
     writes = _chain(("fx_write",), operands, geometry, segment)
-    again = _run_checked(answers.chain, writes.chain, operands, qx, token_by_token)
+    again = _run_checked(answers.chain, writes.chain, operands, qk, token_by_token)
     return StepsDone(again, (answers, writes))
 
 
@@ -94,7 +94,7 @@ def _run_checked(
     answers: StepChain,
     writes: StepChain,
     operands: StepOperands,
-    qx: Tensor,
+    qk: Tensor,
     token_by_token: Callable[[int], TokenStep],
 ) -> dict[int, TokenStep]:
     """Step by step on the CPU, each looked at before it is written."""
@@ -102,8 +102,8 @@ def _run_checked(
     by_step = (answers.steps, -1)
     readings = operands.reading.view(by_step).unbind(0)
     deltas = operands.delta.view(by_step).unbind(0)
-    # Their products can overflow, or meet a 0, where a token's reading does neither.
-    own = qx.view(by_step).sum(1).isfinite().tolist()
+    # Products of weights can overflow, or meet a delta of 0, where a token's reading does neither.
+    own = qk.view(by_step).sum(1).isfinite().tolist()
     for step in range(answers.steps):
         answers.run_step(step)
         # A residual that is not finite leaves a delta that is not: its own weight is beta.

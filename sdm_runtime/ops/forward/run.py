@@ -12,12 +12,12 @@ from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape, stage, un
 from sdm_runtime.ops.chunks.chunk_kernels import (
     ChunkEvents,
     chunk_inverse,
+    chunk_readings,
     event_order,
     kernel_inputs,
     pair_matrices,
     prepare_chunks,
 )
-from sdm_runtime.ops.chunks.products import add_product
 from sdm_runtime.ops.forward.chain import GEMM_CHOICE, StepOperands, StepsDone, run_steps
 from sdm_runtime.ops.forward.store import DropStore, KeepStore, Saved, Store
 from sdm_runtime.ops.forward.token_step import TokenStep, run_token_step
@@ -91,13 +91,12 @@ def _run_segment(
         number, updates = segment.first + step, steps.updates[here]
         return run_token_step(number, bank, v[here], inputs, events, updates, geometry)
 
-    done = run_steps(operands, room.qx, geometry, segment, token_by_token)
+    done = run_steps(operands, pairs.qk, geometry, segment, token_by_token)
 
     # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
-    u = operands.residual * chunks.beta.view(-1, geometry.chunk, 1)
-    y = add_product(operands.reading, room.qx, u)
+    chunk_readings(segment, operands.reading, pairs.qk, operands.delta, readings)
     for step, tokens in done.again.items():
-        y[step * geometry.sequences :][: geometry.sequences] = tokens.readings
-    unstage(y, readings, geometry, segment)
+        again = Segment(segment.first + step, segment.first + step + 1)
+        unstage(tokens.readings, readings, geometry, again)
     store.keep(segment, room, pairs.a, done.again)
     return done

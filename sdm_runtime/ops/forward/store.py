@@ -37,8 +37,8 @@ class SegmentBuffers(NamedTuple):
 
     delta: Tensor  # f32 [G, C, hd], zeros
     residual: Tensor  # f32 [G, C, hd]: will be v minus the answer of the bank before the chunk
-    x: Tensor  # f32 [G, C, C]
-    qx: Tensor  # f32 [G, C, C]
+    x: Tensor | None  # f32 [G, C, C], if kept
+    qx: Tensor | None  # f32 [G, C, C], if kept
     snapshot: Tensor | None  # [G*n, hd] of the bank's dtype: the rows that are written, if kept
     records: ChainRecords | None  # if they are kept
 
@@ -67,21 +67,22 @@ class DropStore:
 
     def __init__(self, bank: Tensor, geometry: Geometry, segment_steps: int) -> None:
         """Size the buffers for segments of at most segment_steps steps."""
-        self._sequences, chunk, f32 = geometry.sequences, geometry.chunk, torch.float32
-        count = segment_steps * geometry.sequences
-        self._delta = bank.new_empty((count, chunk, geometry.head_dim), dtype=f32)
+        self._sequences = geometry.sequences
+        rows = (segment_steps * geometry.sequences, geometry.chunk, geometry.head_dim)
+        self._delta = bank.new_empty(rows, dtype=torch.float32)
         self._residual = torch.empty_like(self._delta)
-        self._x = bank.new_empty((count, chunk, chunk), dtype=f32)
-        self._qx = torch.empty_like(self._x)
 
     def buffers(self, segment: Segment) -> SegmentBuffers:
         """The same memory for every segment; nothing is restored, and no chain follows."""
-        count = segment.steps * self._sequences
-        delta, residual, x, qx = (
-            part_of(buffer, slice(0, count))
-            for buffer in (self._delta, self._residual, self._x, self._qx)
+        chunks = slice(0, segment.steps * self._sequences)
+        return SegmentBuffers(
+            delta=part_of(self._delta, chunks).zero_(),
+            residual=part_of(self._residual, chunks),
+            x=None,
+            qx=None,
+            snapshot=None,
+            records=None,
         )
-        return SegmentBuffers(delta.zero_(), residual, x, qx, snapshot=None, records=None)
 
     def keep(
         self, segment: Segment, done: SegmentBuffers, a: Tensor | None, again: dict[int, TokenStep]

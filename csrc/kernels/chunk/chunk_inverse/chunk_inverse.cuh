@@ -187,7 +187,7 @@ class ChunkInverse {
 
   __device__ void solve(float* stages) const {
     TriangleSquares squares(params_.system + first_, params_, tile_, stages);
-    store_zeros(params_.x + first_);
+    if (params_.x != nullptr) store_zeros(params_.x + first_);
 #pragma unroll 1
     for (int32_t row = tile_; row < tiles_; ++row) {
       ColumnPart sums = {};
@@ -206,13 +206,14 @@ class ChunkInverse {
 #pragma unroll
       for (int32_t i = 0; i < kInverseTile; ++i) x[i * kXStride] = sums[i];
       __syncthreads();  // the other warp may go on
-      store_rows(params_.x + first_, row, sums);
+      if (params_.x != nullptr) store_rows(params_.x + first_, row, sums);
     }
   }
 
+  // QX and X diag(beta).
   __device__ void multiply(float* stages) const {
     TriangleSquares squares(params_.qk + first_, params_, tile_, stages);
-    const float beta = column_ < chunk_size_ ? params_.beta_rows[token_ + column_] : 0.0f;
+    const float beta = own_beta();
     store_zeros(params_.qx + first_);
     store_scaled_zeros();
 #pragma unroll 1
@@ -236,7 +237,22 @@ class ChunkInverse {
     }
   }
 
+  // X diag(beta) alone.
+  __device__ void scale() const {
+    const float beta = own_beta();
+    store_scaled_zeros();
+#pragma unroll 1
+    for (int32_t row = tile_; row < tiles_; ++row) {
+      __syncthreads();  // the rows of X are there
+      store_scaled(row, beta);
+    }
+  }
+
  private:
+  __device__ float own_beta() const {
+    return column_ < chunk_size_ ? params_.beta_rows[token_ + column_] : 0.0f;
+  }
+
   // The lane's column of X in 32 rows.
   __device__ float* x_rows(int32_t row) const {
     return x_ + (row - tile_) * kInverseTile * kXStride + lane_;
@@ -318,8 +334,10 @@ __device__ __forceinline__ void chunk_inverse_device(const ChunkInverseParams& p
   const ChunkInverse block(params, place, shared);
   if (threadIdx.x < 32) {
     block.solve(shared);
-  } else {
+  } else if (params.qx != nullptr) {
     block.multiply(shared + kInverseStages * kStageFloats);
+  } else {
+    block.scale();
   }
 }
 

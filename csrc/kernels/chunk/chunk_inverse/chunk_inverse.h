@@ -1,5 +1,7 @@
-// X = (I + system)^-1 of every chunk, QX and X diag(beta): what the chains and the readings take.
+// X = (I + system)^-1 of every chunk, QX and X diag(beta): what the chains take.
 #pragma once
+#include <optional>
+
 #include "kernels/chunk/chunk_inverse/chunk_inverse_params.h"
 #include "plancap/capture/sink.h"
 
@@ -8,10 +10,11 @@ namespace sdm {
 struct ChunkInverseArgs {
   TensorRef system;  // float32 [N, C, C]: what lies below the diagonal is read, as pair_matrices
                      // has it
-  TensorRef qk;      // float32 [N, C, C]: what lies on and below it
+  TensorRef qk;      // float32 [N, C, C]: what lies on and below it; for qx alone
   TensorRef beta;    // float32, N*C elements
-  TensorRef x;       // float32 [N, C, C], out; zeros above the diagonal
-  TensorRef qx;      // float32 [N, C, C], out: qk X; zeros above the diagonal
+  // Both, or neither: without a backward nothing takes them.
+  std::optional<TensorRef> x;   // float32 [N, C, C], out; zeros above the diagonal
+  std::optional<TensorRef> qx;  // float32 [N, C, C], out: qk X; zeros above the diagonal
   TensorRef scaled;  // float32 [N, C, C], out: beta_j X[i, j] at [j, i]; zeros below the diagonal
 };
 

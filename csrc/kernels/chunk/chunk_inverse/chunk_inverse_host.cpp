@@ -62,7 +62,8 @@ SDM_HD void store_rows(const TileRow (&from)[kRows], int32_t width, int32_t stri
   }
 }
 
-// kRows rows of X and QX from row `row` on; x holds the tile's X from row `unit.first` on.
+// kRows rows of X, and of QX if they are kept, from row `row` on; x holds the tile's X from row
+// `unit.first` on.
 template <int kRows>
 SDM_HD void make_rows(const ChunkInverseParams& params, const Unit& unit, int32_t row, TileRow* x) {
   const int32_t size = params.chunk_size, place = row - unit.first;
@@ -81,6 +82,7 @@ SDM_HD void make_rows(const ChunkInverseParams& params, const Unit& unit, int32_
       }
     }
     std::memcpy(x + place, sums, sizeof(sums));
+    if (params.x == nullptr) return;
     store_rows(sums, unit.width, size, params.x + at);
   }
   TileRow sums[kRows] = {};
@@ -117,7 +119,8 @@ void make_unit(const ChunkInverseParams& params, const Unit& unit) {
   alignas(64) TileRow x[kMaxChunkSize];
   const int32_t size = params.chunk_size;
   const int64_t matrix = unit.chunk * size * size;
-  for (int32_t i = 0; i < unit.first; ++i) {
+  const int32_t above = params.x != nullptr ? unit.first : 0;
+  for (int32_t i = 0; i < above; ++i) {
     std::fill_n(params.x + matrix + i * size + unit.first, unit.width, 0.0f);
     std::fill_n(params.qx + matrix + i * size + unit.first, unit.width, 0.0f);
   }

@@ -1,3 +1,6 @@
+#include <utility>
+#include <vector>
+
 #include "kernels/chunk/chunk_inverse/chunk_inverse.h"
 #include "kernels/chunk/chunk_inverse/chunk_inverse_geometry.h"
 #include "kernels/common/launch/chunk_launch.h"
@@ -28,11 +31,11 @@ bool aligned(const TensorRef& tensor) { return reinterpret_cast<uintptr_t>(tenso
 ChunkInverseParams check_and_fill(const plancap::Target& target, const ChunkInverseArgs& args) {
   expect_tensor(kName, "system", args.system, Dtype::kFloat32, {"N", "C", "C"});
   const int64_t n = args.system.shape[0], c = args.system.shape[1];
-  const std::pair<const char*, const TensorRef*> matrices[] = {{"system", &args.system},
-                                                               {"qk", &args.qk},
-                                                               {"x", &args.x},
-                                                               {"qx", &args.qx},
-                                                               {"scaled", &args.scaled}};
+  SDM_EXPECT(args.x.has_value() == args.qx.has_value(), kValue, kName, "qx",
+             "x and qx both, or neither", args.x ? "x alone" : "qx alone");
+  std::vector<std::pair<const char*, const TensorRef*>> matrices = {
+      {"system", &args.system}, {"qk", &args.qk}, {"scaled", &args.scaled}};
+  if (args.x) matrices.insert(matrices.end(), {{"x", &*args.x}, {"qx", &*args.qx}});
   for (const auto& [name, tensor] : matrices) {
     expect_tensor(kName, name, *tensor, Dtype::kFloat32, {n, c, c});
   }
@@ -46,8 +49,8 @@ ChunkInverseParams check_and_fill(const plancap::Target& target, const ChunkInve
   params.system = static_cast<const float*>(args.system.data);
   params.qk = static_cast<const float*>(args.qk.data);
   params.beta_rows = static_cast<const float*>(args.beta.data);
-  params.x = static_cast<float*>(args.x.data);
-  params.qx = static_cast<float*>(args.qx.data);
+  params.x = args.x ? static_cast<float*>(args.x->data) : nullptr;
+  params.qx = args.qx ? static_cast<float*>(args.qx->data) : nullptr;
   params.scaled = static_cast<float*>(args.scaled.data);
   params.num_chunks = static_cast<int32_t>(n);
   params.chunk_size = static_cast<int32_t>(c);

@@ -110,7 +110,7 @@ class DecodeBlock {
       residual = at_shared<float>(map_.residuals)[thread_ - kColumns];
       const int64_t row = readings_strides(params_).row(sequence_, params_.num_heads, token);
       store_value(params_.readings, bank_type(), row + column(),
-                  token_reading(reading, own, beta, residual));
+                  token_reading(reading, own, token_delta(beta, residual)));
     }
     write_rows(beta);
   }

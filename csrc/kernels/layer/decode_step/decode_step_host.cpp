@@ -122,9 +122,9 @@ SDM_HD void step_token(const DecodeStepParams& params, const Unit& unit, int32_t
   const int64_t to = readings_strides(params).row(unit.sequence, params.num_heads, token);
   auto* out = static_cast<StoredBits<Format>*>(params.readings) + to + unit.first;
   for (int32_t c = 0; c < unit.count; ++c) {
-    const float y = token_reading(readings[c], terms.own, terms.beta, residuals[c]);
-    out[c] = static_cast<StoredBits<Format>>(Format::encode(y));
     residuals[c] = token_delta(terms.beta, residuals[c]);
+    const float y = token_reading(readings[c], terms.own, residuals[c]);
+    out[c] = static_cast<StoredBits<Format>>(Format::encode(y));
   }
   for (int32_t n = 0; n < params.num_writes; ++n) {
     const SlotWrite& slot = terms.writes[n].slot;

@@ -136,9 +136,10 @@ SDM_HD ReadTerms read_terms(const TokenWrites& writes, const TokenReads& reads,
 // The token's delta of one column, as gx_gemm adds it up from +0.
 SDM_HD float token_delta(float beta, float residual) { return fused(beta, residual, 0.0f); }
 
-// The reading of one column: of the old bank, and of the token's own writes (`own`: QK).
-SDM_HD float token_reading(float reading, float own, float beta, float residual) {
-  return plus(reading, fused(own, times(residual, beta), 0.0f));
+// The reading of one column: of the old bank, and of the token's own writes (`own`: QK), as
+// chunk_readings adds them up.
+SDM_HD float token_reading(float reading, float own, float delta) {
+  return plus(reading, fused(own, delta, 0.0f));
 }
 
 }  // namespace sdm
