@@ -30,10 +30,10 @@ def decode_step(
     """Write and read the bank, a sequence's tokens one after the other, in one launch.
 
     What `sdm_write_read` computes (its docstring has the recurrence), with the bank rounded to its
-    dtype after every token. Of one token the bits are those of `sdm_write_read` where the rows that
-    it names are finite (a NaN in a row that is written reaches the reading); T tokens are T calls of
-    one token each. Sequence ``p = b*H + h`` owns the rows ``[p*S, (p+1)*S)``: a write or a
-    read of any other row does nothing. Autograd does not record it.
+    dtype after every token. One token has the bits of `sdm_write_read` where the rows that it names
+    are finite (a NaN in a row that is written reaches the reading); T tokens are T calls of one
+    token each. Sequence ``p = b*H + h`` owns the rows ``[p*S, (p+1)*S)``: a write or a read of any
+    other row does nothing. Autograd does not record it.
 
     Args:
         bank: bfloat16 or float32 ``[P*S, hd]``, contiguous, advanced in place.
