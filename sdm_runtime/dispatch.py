@@ -57,7 +57,9 @@ def last_dispatch() -> dict[str, Any] | None:
 
 
 def keep_last_chain(keep: bool = True) -> None:
-    """Keep a copy of each backward's chain for :func:`last_chain`, or stop and forget it.
+    """Keep a copy of the chain of each backward, and of each decoding call of the layer.
+
+    :func:`last_chain` gives the latest; False stops it and forgets that one.
 
     The copy has no operands, so it holds no memory of the training; making it takes the time of
     encoding and decoding four plans, which is why it is off by default.
@@ -68,8 +70,13 @@ def keep_last_chain(keep: bool = True) -> None:
         _latest_chain = None
 
 
+def chains_are_kept() -> bool:
+    """Whether :func:`keep_last_chain` is on."""
+    return _keep_chains
+
+
 def last_chain() -> StepChain | None:
-    """The chain of the latest backward since :func:`keep_last_chain`, unbound; None before one."""
+    """The latest chain since :func:`keep_last_chain`, unbound; None before one."""
     with _lock:
         return _latest_chain
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sdm_runtime.dispatch import Dispatch, record
+from sdm_runtime.dispatch import Dispatch, offer_chain, record
 from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.decoding_plans import (
     SELECTED,
@@ -145,6 +145,7 @@ class _Call:
             raise
         with advancing(bank, self.cache):
             chain.run()
+        offer_chain(chain)
         ran = self._dispatch(chain.launches)
         if self.forms.projected:
             held = HeldChain(chain, lasting, operands, (arena,))
@@ -169,6 +170,7 @@ class _Call:
         chain = self._chain(step_plans, step, ())
         with advancing(bank, self.cache):
             chain.run()
+        offer_chain(chain)
         y = layer._merge(readings.to(self.dtype), gate, self.dtype)
         return y, self._finish(bank, self._dispatch(slots.launches + chain.launches))
 

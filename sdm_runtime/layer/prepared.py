@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_modules
 
-from sdm_runtime.dispatch import Dispatch, record
+from sdm_runtime.dispatch import Dispatch, chains_are_kept, record
 from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.layer.activations import SlotWeights
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
@@ -114,7 +114,7 @@ def run_prepared(
     calls = layer._prepared_calls.by_kind
     if not calls or type(x) is not Tensor or type(cache) is not MemoryCache:
         return None
-    if may_run_again() or watched() is not None:
+    if may_run_again() or watched() is not None or chains_are_kept():
         return None
     bank = cache.bank_for_call()
     # The chain takes addresses: of tensors that are their memory, which is there.

@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from layer_cases import OPTIONS, error, make_input, make_layer
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
-from sdm_runtime import MemoryCache, SparseDeltaMemory, last_dispatch
+from sdm_runtime import MemoryCache, SparseDeltaMemory, StepChain, last_dispatch
+from sdm_runtime.dispatch import keep_last_chain, last_chain
+from sdm_runtime.inspect.commands.cli import app
 from sdm_runtime.layer import decoding
 from sdm_runtime.layer.prepared import OP
 
@@ -194,3 +198,21 @@ def test_a_copied_layer_runs_on_its_own_weights(copied: Callable[[Any], Any]) ->
         twin.Wo.weight.zero_()
         assert torch.equal(twin(x)[0], twin.Wo.bias.expand_as(before))
         assert torch.equal(layer(x)[0], before)
+
+
+def test_its_chain_can_be_kept_saved_and_shown(tmp_path: Path) -> None:
+    layer = make_layer().eval()
+    keep_last_chain()
+    try:
+        with torch.no_grad():
+            layer(make_input(layer, tokens=1))
+        chain = last_chain()
+    finally:
+        keep_last_chain(False)
+    assert chain is not None
+    chain.save(tmp_path / "decode.chain")
+    read = StepChain.load(tmp_path / "decode.chain")
+    assert [plan.kernel for plan in read.plans] == ["decode_step"]
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "decode.chain")])
+    assert shown.exit_code == 0
+    assert "decode_step" in shown.output
