@@ -45,11 +45,14 @@ def last_dispatch() -> dict[str, Any] | None:
     """What the latest call ran, in any thread of this process; None before the first.
 
     Returns:
-        A new dict: op, route ("chain"; of ``bf16_linear`` "kernel" or "library"; "general" of a
-        layer's call of few tokens that could not run as a chain), backend, reason (of such a call,
-        or which modules a chain left to be called), gemm, gemm_reason and gemm_probe_us
-        (microseconds of a probe), pdl, geometry, launches, plan_us (microseconds spent on building
-        plans, the probe left out).
+        A new dict: op ("sdm_write_read.forward" or ".backward", "bf16_linear",
+        "SparseDeltaMemory.decode"), route ("chain"; of ``bf16_linear`` "kernel" or "library"; of a
+        layer's call of few tokens that could not run as a chain "general", where gemm, geometry and
+        launches are empty), backend, reason (why such a call went the general way, or which modules
+        were called beside the chain), gemm ("gx_gemm", "blas", "bf16_linear", "F.linear" or None),
+        gemm_reason and gemm_probe_us (microseconds of a probe), pdl, geometry, launches (of the
+        chains alone), plan_us (microseconds spent on recording and binding plans, the probe left
+        out; 0 where a kept chain runs again).
     """
     with _lock:
         latest = _latest

@@ -44,15 +44,16 @@ class MemoryCache:
 
     - A call in eval and no grad mode advances the bank of the cache it is given in place, and
       returns a new cache with it: a decoding step copies no bank. The given cache is used up; take
-      `clone()` first to go on from one point twice.
+      `clone()` first to go on from one point twice. (A bank that a backward still needs, or one of
+      inference mode that is used outside of it, is copied: the given cache stays valid.)
     - Any other call works on a copy and leaves the given cache alone, and so does one inside of a
       reentrant checkpoint, whose backward repeats it.
     - **The bank of the cache that a training call returns is valid until that call's backward**,
       which restores the memory in place (`valid_until_backward` is true); `clone()` keeps it.
-    - A call that raises leaves the given cache as it was where it had not begun to advance the
-      bank, or was to write at most as many slots, over all tokens, as an eighth of the bank's rows
-      and had more to do than a chain of plans. Otherwise the bank is lost: of a chain from x to the
-      output only the device's failure or an interrupt can raise, and it keeps no rows.
+    - After a call that raised the cache is still valid if the bank had not been advanced, or if the
+      call was to write at most as many slots, over all tokens, as an eighth of the bank's rows:
+      those are kept and put back. A chain that ends with the output projection keeps none: if the
+      device fails or an interrupt falls in it, the bank is lost. A lost bank is refused by name.
     - `copy.copy`, `copy.deepcopy` and pickling, also by torch.save, make what `clone()` makes: a
       cache with a bank of its own. There are no subclasses, which such copies would not be of.
 

@@ -40,8 +40,8 @@ def decode_step(
         k_idx: int32 ``[P, T, W]``, bank rows, ascending within a token; a row that stands there
             twice is decayed by both gates and takes both weights. 1 <= T, W <= 256.
         k_val: float32 ``[P, T, W]``, write weights, rounded to the bank's dtype on entry.
-        v: bfloat16 or float32 ``[B, T, H, hd]`` with B * H = P, any strides but 1 in the last
-            dimension; values, rounded to the bank's dtype on entry.
+        v: bfloat16 or float32 ``[B, T, H, hd]`` with B * H = P, the last dimension
+            contiguous and the other strides free; values, rounded to the bank's dtype on entry.
         beta: float32 ``[P, T]`` or ``[P, T, 1]``, write strengths.
         g: float32 ``[P, T]``, ``[P, T, 1]`` or ``[P, T, W]``, logarithms of the decays.
         q_idx: int32 ``[P, T, R]``, bank rows, ascending within a token. 1 <= R <= 256.

@@ -45,10 +45,11 @@ class SparseDeltaMemory(nn.Module):
     another kind (quantized, wrapped, of low rank) that maps the same sizes, and its parameters may
     be elsewhere until it is called. The layer's own parameters (`A_log`) say on which device it is.
 
-    In eval mode and without gradients, calls of at most 32 tokens run as one chain of plans
-    (DESIGN.md beside this file); longer ones of up to 128 tokens in bfloat16 may have their
-    projections from `sdm_runtime.bf16_linear`. Both add up in another order than nn.Linear, so
-    roundings may differ; set the attribute `low_latency_projections` to False for nn.Linear's sums.
+    In eval mode and without gradients, calls of at most 32 tokens a sequence run as plans (see
+    DESIGN.md beside this file): the bank is rounded after every token, not once a chunk. There, and
+    in longer calls of up to 128 tokens, kernels of bf16_linear may stand for bfloat16 projections
+    on a Hopper GPU. They add up in another order than nn.Linear, so roundings may differ; set the
+    attribute `low_latency_projections` to False for nn.Linear's sums.
 
     Args:
         args: the options.

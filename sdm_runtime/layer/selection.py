@@ -42,9 +42,9 @@ RAW = Weights(NONE, 1.0)
 
 
 def own_weights(module: nn.Module) -> Weights:
-    """The activation that may be made inside, RAW where the module must be called.
+    """The activation that the kernel computes, RAW where the module must be called.
 
-    It is made inside if calling `module` can do no more than Softmax over the slots or
+    The kernel computes it if calling `module` can do no more than Softmax over the slots or
     l2_normalize: hooks, wrappers, subclasses and other activations are called as they are.
     """
     if type(module) is not SlotWeights or not _plain(module) or not _plain(module.act):
