@@ -7,7 +7,7 @@ from torch import Tensor
 from sdm_runtime import _core
 from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.arguments import flag, whole
-from sdm_runtime.tensor.refs import extent_bytes, operand_refs
+from sdm_runtime.tensor.refs import operand_refs, plan_memory
 from sdm_runtime.tensor.written import launch_stream, raise_versions
 
 _NAME = "decode_step"
@@ -87,7 +87,7 @@ def plan_decode_step(
 
     The plan's operands have the arguments' names. v and readings are bound as their memory, from
     the first element to the last: a tensor of one dimension if theirs is not contiguous
-    (:func:`memory_of`).
+    (:func:`~sdm_runtime.tensor.refs.plan_memory`).
 
     Args:
         pdl: Ask for a programmatic launch. It waits before it reads any operand.
@@ -97,15 +97,7 @@ def plan_decode_step(
     early = flag(_NAME, "pdl", pdl)
     refs = operand_refs(operands, f"[{_NAME}] ")
     bound = _core.plan_decode_step(refs, rows, weighted, early)
-    memory = {name: memory_of(operands[name]) for name in ("v", "readings")}
-    return Plan._recorded(bound, operands | memory)
-
-
-def memory_of(rows: Tensor) -> Tensor:
-    """The memory of strided rows as a plan takes it: contiguous, from first to last element."""
-    if rows.is_contiguous():
-        return rows
-    return rows.as_strided((extent_bytes(rows) // rows.element_size(),), (1,))
+    return Plan._recorded(bound, {name: plan_memory(x) for name, x in operands.items()})
 
 
 def _operands(*tensors: Tensor) -> dict[str, Tensor]:

@@ -30,17 +30,25 @@ from sdm_runtime.layer.decoding_plans import (
     whole_plans,
 )
 from sdm_runtime.layer.loan import may_run_again
-from sdm_runtime.layer.prepared import OP, Kind, Layer, PreparedCall, advancing, watched
+from sdm_runtime.layer.prepared import (
+    OP,
+    Kind,
+    Layer,
+    PreparedCall,
+    advancing,
+    fit_operand,
+    watched,
+)
 from sdm_runtime.layer.projection import is_plain, kernel_parameters, kernel_takes
 from sdm_runtime.layer.selection import RAW, Weights, own_weights, unserved
 from sdm_runtime.machine.backends import supports_pdl
-from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT, bound_chain
+from sdm_runtime.ops.routes.bound_chains import bound_chain
 from sdm_runtime.plan.chain import StepChain
 from sdm_runtime.plan.held_chain import HeldChain
 from sdm_runtime.tensor.arena import Arena
+from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.words import describe
 
-_PLAN_DTYPES = (torch.float32, torch.bfloat16)
 # Of a sequence: they run one after the other, and 64 longer than as a chunk (docs/measured.md).
 MOST_TOKENS = 32
 
@@ -84,7 +92,7 @@ def way_of(layer: Layer, x: Tensor) -> Way | str:
     for name, own in (("A_log", layer.A_log), ("dt_bias", layer.dt_bias)):
         if type(own) is not nn.Parameter:
             return f"{name} is a {type(own).__name__}"
-        if own.dtype not in _PLAN_DTYPES or not own.is_contiguous():
+        if own.dtype not in KERNEL_DTYPES or not own.is_contiguous():
             return f"{name} is {describe(own)} with strides {list(own.stride())}"
     writes, reads = layer._write_tables, layer._read_tables
     if (reason := unserved(layer.args.factor_dims, writes, reads)) is not None:
@@ -180,7 +188,7 @@ class _Call:
         modules = {name: module for name in _PROJECTIONS if (module := found.get(name)) is not None}
         widths = self._widths()
         if layer.query_bn is layer.key_bn is None and self._add_weights(modules, widths):
-            self.operands["group_x"] = _fit(x.reshape(-1, x.shape[2]))
+            self.operands["group_x"] = fit_operand(x.reshape(-1, x.shape[2]))
             return True
         self.called += modules
         for name, module in modules.items():
@@ -194,7 +202,7 @@ class _Call:
         scores = ("query_scores", "key_scores")
         if self.operands[scores[0]].dtype != self.operands[scores[1]].dtype:  # a plan takes one
             self.operands |= {name: self.operands[name].float() for name in scores}
-        self.operands = {name: _fit(projected) for name, projected in self.operands.items()}
+        self.operands = {name: fit_operand(projected) for name, projected in self.operands.items()}
         return False
 
     def _widths(self) -> dict[str, int]:
@@ -260,7 +268,7 @@ class _Call:
         self.ending |= {"norm_weight": weight, "norm_bias": bias}
         return weight.dtype == bias.dtype and all(
             type(own) is nn.Parameter
-            and own.dtype in _PLAN_DTYPES
+            and own.dtype in KERNEL_DTYPES
             and own.is_contiguous()
             and own.shape == (self.layer.args.head_dim,)
             for own in (weight, bias)
@@ -317,10 +325,3 @@ def normalized(scores: Tensor, norm: nn.Module | None) -> Tensor:
         return scores
     normed: Tensor = norm(scores.flatten(0, 1)).view(scores.shape)
     return normed
-
-
-def _fit(x: Tensor) -> Tensor:
-    """A tensor as plans take it: contiguous, of float32 or bfloat16, on a boundary."""
-    fit = (x if x.dtype in _PLAN_DTYPES else x.float()).contiguous()
-    # One token's part of a wider row is contiguous wherever it starts.
-    return fit if fit.data_ptr() % PLAN_ALIGNMENT == 0 else fit.clone()

@@ -11,10 +11,10 @@ from torch.autograd import forward_ad
 from sdm_runtime import _core
 from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.differentiable import once_differentiable
+from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.refs import current_stream, operand_refs, plan_memory
 from sdm_runtime.tensor.words import describe
 
-_KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 _Pair = tuple[Tensor, Tensor]
 _Grads = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -87,7 +87,7 @@ def plan_token_gates(
 
 def _fit(x: Tensor) -> Tensor:
     """The tensor as the kernels take it: of their dtypes, the last dimension contiguous."""
-    if x.dtype not in _KERNEL_DTYPES:
+    if x.dtype not in KERNEL_DTYPES:
         x = x.float()
     if x.layout is not torch.strided or x.stride(-1) == 1:  # others are refused by name later
         return x

@@ -15,7 +15,6 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.nn.modules import module as torch_modules
 
 from sdm_runtime.dispatch import Dispatch, chains_are_kept, record
 from sdm_runtime.errors import CudaError, PlanError
@@ -25,10 +24,13 @@ from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.candidates import CandidateTables
 from sdm_runtime.layer.decoding_plans import Forms
 from sdm_runtime.layer.loan import may_run_again
+from sdm_runtime.layer.projection import is_plain
 from sdm_runtime.layer.selection import own_weights
 from sdm_runtime.ops.call.bank_lease import raise_version, set_version
+from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
 from sdm_runtime.plan.held_chain import HeldChain, LastingTensor
 from sdm_runtime.tensor.arena import ArenaLayout
+from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.refs import READER
 
 OP = "SparseDeltaMemory.decode"
@@ -129,27 +131,25 @@ class _Lasting(NamedTuple):
 
     name: str
     module: ref[nn.Module] | None
+    kind: type[nn.Module]
     parameters: tuple[tuple[str, LastingTensor | None], ...]
 
     @classmethod
     def of(cls, name: str, module: nn.Module | None) -> _Lasting:
         """As they are now."""
         if module is None:
-            return cls(name, None, ())
-        return cls(name, ref(module), _lasting(module._parameters.items()))
+            return cls(name, None, nn.Module, ())
+        return cls(name, ref(module), type(module), _lasting(module._parameters.items()))
 
     def is_still(self, module: nn.Module | None) -> bool:
         """Whether the layer's module of the name is this one, and would do no more than before."""
         if self.module is None or module is None:
             return self.module is None and module is None
-        if self.module() is not module or type(module) not in _KINDS:
-            return False
-        if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+        if self.module() is not module or not is_plain(module, self.kind):
             return False
         return _are_still(self.parameters, module._parameters)
 
 
-_KINDS = (nn.Linear, nn.LayerNorm)
 _Parameters = Mapping[str, Tensor | None]
 
 
@@ -186,7 +186,7 @@ class Kind(NamedTuple):
     @classmethod
     def of(cls, x: Tensor, bank: Tensor) -> Kind:
         """A call's."""
-        placed = bank.is_contiguous() and bank.data_ptr() % 16 == 0
+        placed = bank.is_contiguous() and bank.data_ptr() % PLAN_ALIGNMENT == 0
         return cls(x.shape, x.dtype, x.device, bank.shape, bank.dtype, bank.device, placed)
 
 
@@ -209,8 +209,6 @@ class PreparedCall:
         found, forms = layer._modules, self._forms
         if layer.args is not self._args or not layer.low_latency_projections:
             return False
-        if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
-            return False
         for lasting in self._modules:
             if not lasting.is_still(found.get(lasting.name)):
                 return False
@@ -226,9 +224,7 @@ class PreparedCall:
 
     def run(self, layer: Layer, x: Tensor, cache: MemoryCache) -> tuple[Tensor, MemoryCache]:
         """Make the call."""
-        rows = x.reshape(-1, x.shape[2]).contiguous()
-        if rows.data_ptr() % 16:
-            rows = rows.clone()
+        rows = fit_operand(x.reshape(-1, x.shape[2]))
         y = x.new_empty(x.shape)
         memory = x.new_empty(self._layout.words, dtype=torch.int64)
         bank = layer._bank_for_call(x, x.dtype, cache, None)
@@ -258,3 +254,10 @@ def advancing(bank: Tensor, cache: MemoryCache | None) -> Iterator[None]:
             if cache is not None:
                 cache.untouched()
         raise
+
+
+def fit_operand(x: Tensor) -> Tensor:
+    """A tensor as plans take it: contiguous, of float32 or bfloat16, on a boundary."""
+    fit = (x if x.dtype in KERNEL_DTYPES else x.float()).contiguous()
+    # One token's part of a wider row is contiguous wherever it starts.
+    return fit if fit.data_ptr() % PLAN_ALIGNMENT == 0 else fit.clone()

@@ -11,6 +11,7 @@ from torch.nn.modules import module as torch_modules
 from sdm_runtime import _core
 from sdm_runtime.linear import bf16_linear, kernel_serves
 from sdm_runtime.linear.launch import device_kind
+from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
 
 # Beyond this the weights do not dominate the time, and nothing was measured to win.
 MAX_TOKENS = 128
@@ -22,15 +23,14 @@ def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     Only then may its parameters be looked at beforehand: hooks, wrappers and subclasses may bring
     them, from another device or another format, when the module is called.
     """
-    if type(module) is not kind or "forward" in module.__dict__:
-        return False
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        torch_modules._global_forward_hooks,
-        torch_modules._global_forward_pre_hooks,
+    # Asked for every module in every decoding call: no tuple is made of them.
+    return type(module) is kind and not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or torch_modules._global_forward_hooks
+        or torch_modules._global_forward_pre_hooks
+        or "forward" in module.__dict__
     )
-    return not any(hooks)
 
 
 def plain_linear(module: nn.Module) -> nn.Linear | None:
@@ -68,7 +68,7 @@ def _is_kernels(parameter: Tensor | None, x: Tensor) -> TypeGuard[Tensor]:
         and parameter.dtype is torch.bfloat16
         and parameter.device == x.device
         and parameter.is_contiguous()
-        and parameter.data_ptr() % 16 == 0
+        and parameter.data_ptr() % PLAN_ALIGNMENT == 0
     )
 
 

@@ -16,3 +16,6 @@ DTYPE_CODES = {
     torch.float64: Dtype.FLOAT64,
     torch.float16: Dtype.FLOAT16,
 }
+
+# Values that kernels take from callers as they are; others become float32 first.
+KERNEL_DTYPES = (torch.float32, torch.bfloat16)

@@ -91,9 +91,8 @@ def plan_memory(tensor: torch.Tensor) -> torch.Tensor:
     """
     if tensor.is_contiguous():
         return tensor
-    spans = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * step for size, step in spans)
-    return tensor.detach().as_strided((last + 1,), (1,))
+    elements = extent_bytes(tensor) // tensor.element_size()
+    return tensor.detach().as_strided((elements,), (1,))
 
 
 def check_memory(name: str, tensor: torch.Tensor) -> None:

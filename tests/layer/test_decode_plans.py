@@ -16,7 +16,8 @@ from plan_cases import find_reloc, from_bytes, params_offset, plan_bytes, record
 from sdm_runtime import Plan, PlanError, StepChain, _core
 from sdm_runtime.format.plan_format import FieldRecord, PlanHeader, RelocRecord
 from sdm_runtime.format.records import text
-from sdm_runtime.layer.decode_step import memory_of, plan_decode_step
+from sdm_runtime.layer.decode_step import plan_decode_step
+from sdm_runtime.tensor.refs import plan_memory
 
 CASES = {
     "contiguous": DecodeCase(T=2, hd=36, W=3, R=2, S=7),
@@ -41,7 +42,7 @@ def test_a_plan_does_what_the_call_does(case: DecodeCase, tmp_path: Path) -> Non
 
     plan.save(tmp_path / "decode.plan")
     again = copied(inputs)
-    memory = {key: memory_of(again[key]) for key in ("v", "readings")}
+    memory = {key: plan_memory(again[key]) for key in ("v", "readings")}
     loaded = Plan.load(tmp_path / "decode.plan").bind(**again | memory)
     StepChain([loaded], 1).run()
     assert differing(expected, {key: again[key] for key in expected}) == []
@@ -49,8 +50,8 @@ def test_a_plan_does_what_the_call_does(case: DecodeCase, tmp_path: Path) -> Non
 
 def test_memory_runs_from_the_first_element_to_the_last() -> None:
     x = torch.arange(60.0).view(3, 20)[:, 4:9]
-    assert memory_of(x).tolist() == list(range(4, 49))
-    assert memory_of(x[0]).tolist() == x[0].tolist()
+    assert plan_memory(x).tolist() == list(range(4, 49))
+    assert plan_memory(x[0]).tolist() == x[0].tolist()
 
 
 def test_it_loads_nothing_before_its_wait() -> None:
@@ -108,7 +109,7 @@ def test_every_number_is_refused_or_stays_inside(name: str) -> None:
     case = CASES[name]
     inputs = decode_inputs(case)
     data = plan_bytes(plan_decode_step(**inputs, **case.options))
-    flat = inputs | {key: memory_of(inputs[key]) for key in ("v", "readings")}
+    flat = inputs | {key: plan_memory(inputs[key]) for key in ("v", "readings")}
     guarded = {key: GuardedTensor(x) for key, x in flat.items()}
     fates = {"refused": 0, "ran": 0}
     for field in FIELDS:
@@ -176,7 +177,7 @@ def test_bound_memory_has_the_recorded_size() -> None:
     case = CASES["strided"]
     inputs = decode_inputs(case)
     plan = plan_decode_step(**inputs, **case.options)
-    flat = inputs | {key: memory_of(inputs[key]) for key in ("v", "readings")}
+    flat = inputs | {key: plan_memory(inputs[key]) for key in ("v", "readings")}
     plan.bind(**flat)
     with pytest.raises(PlanError, match=re.escape("bind v: expected")):
         plan.bind(**flat | {"v": flat["v"][1:]})

@@ -17,9 +17,8 @@ from sdm_runtime import _core
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.staging import Inputs
 from sdm_runtime.ops.chunks.records import ChainRecords
+from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.refs import current_stream, operand_refs
-
-_KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 
 
 class EventOrder(NamedTuple):
@@ -66,7 +65,7 @@ class WeightGradients(NamedTuple):
 
 def kernel_dtype(dtype: torch.dtype) -> torch.dtype:
     """The floating dtype that stands in for `dtype` in the kernels."""
-    return dtype if dtype in _KERNEL_DTYPES else torch.float32
+    return dtype if dtype in KERNEL_DTYPES else torch.float32
 
 
 def kernel_inputs(inputs: Inputs) -> Inputs:
