@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.modules import module as torch_modules
 
 from sdm_runtime import _core
 from sdm_runtime.layer.activations import L2Normalize, SlotWeights
 from sdm_runtime.layer.candidates import CandidateTables, is_memory
 from sdm_runtime.layer.product_keys import topk_by_table
+from sdm_runtime.layer.projection import is_plain
 from sdm_runtime.plan.plan import Plan
+from sdm_runtime.tensor.differentiable import once_differentiable
+from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.refs import operand_refs
 from sdm_runtime.tensor.words import describe
 from sdm_runtime.tensor.written import launch_stream
@@ -57,17 +59,12 @@ def own_weights(module: nn.Module) -> Weights:
 
 
 def _plain(module: nn.Module) -> bool:
-    # Asked in every decoding call: no tuple is made of them.
-    return not (
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
+    """As is_plain, and nothing looks at its gradients."""
+    return is_plain(module, type(module)) and not (
+        module._backward_hooks
         or module._backward_pre_hooks
-        or torch_modules._global_forward_hooks
-        or torch_modules._global_forward_pre_hooks
         or torch_modules._global_backward_hooks
         or torch_modules._global_backward_pre_hooks
-        or "forward" in module.__dict__
     )
 
 
@@ -134,7 +131,7 @@ def select_slots(
             *_select_in_torch(key_scores, dims, heads, key_tables, key_weights),
             *_select_in_torch(query_scores, dims, heads, query_tables, query_weights),
         )
-    if key_scores.dtype != query_scores.dtype or key_scores.dtype not in _DTYPES:
+    if key_scores.dtype != query_scores.dtype or key_scores.dtype not in KERNEL_DTYPES:
         key_scores, query_scores = key_scores.float(), query_scores.float()
     key_table = key_tables.on(key_scores.device)
     query_table = query_tables.on(query_scores.device)
@@ -188,9 +185,6 @@ def plan_slot_select(
     return Plan._recorded(bound, operands)
 
 
-_DTYPES = (torch.float32, torch.bfloat16)
-
-
 def _select_in_torch(
     scores: Tensor, dims: tuple[int, ...], heads: int, tables: CandidateTables, weights: Weights
 ) -> tuple[Tensor, Tensor]:
@@ -242,10 +236,7 @@ def _forward(
             next(refs), 0, query_activation, query_scale,
             dims, heads, False, stream,
         )  # fmt: skip
-    return (
-        *(key["slots"], key["weights"], query["slots"], query["weights"]),
-        *(key["norms"], query["norms"]),
-    )
+    return _results(key, query)
 
 
 def _new_side(scores: Tensor, heads: int, count: int, activation: int) -> dict[str, Tensor]:
@@ -255,6 +246,15 @@ def _new_side(scores: Tensor, heads: int, count: int, activation: int) -> dict[s
         "weights": scores.new_empty((rows, tokens, count), dtype=torch.float32),
         "norms": scores.new_empty((rows, tokens if activation == L2 else 0), dtype=torch.float32),
     }
+
+
+def _results(
+    key: dict[str, Tensor], query: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return (
+        *(key["slots"], key["weights"], query["slots"], query["weights"]),
+        *(key["norms"], query["norms"]),
+    )
 
 
 def _given(side: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -343,72 +343,18 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.numbers = (dims, heads, *weights, inputs[0].dtype)
 
 
-@torch.library.custom_op("sdm_runtime::select_slots", mutates_args=())
-def _select_op(
-    key_scores: Tensor,
-    query_scores: Tensor,
-    key_positions: Tensor,
-    query_positions: Tensor,
-    dims: list[int],
-    heads: int,
-    writes: int,
-    reads: int,
-    key_activation: int,
-    query_activation: int,
-    key_scale: float,
-    query_scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _forward(
-        key_scores, query_scores, key_positions, query_positions, dims, heads, writes, reads,
-        key_activation, query_activation, key_scale, query_scale,
-    )  # fmt: skip
+_select_op = torch.library.custom_op("sdm_runtime::select_slots", _forward, mutates_args=())
 
 
 @_select_op.register_fake
-def _(
-    key_scores: Tensor,
-    query_scores: Tensor,
-    key_positions: Tensor,
-    query_positions: Tensor,
-    dims: list[int],
-    heads: int,
-    writes: int,
-    reads: int,
-    key_activation: int,
-    query_activation: int,
-    key_scale: float,
-    query_scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(key_scores: Tensor, query_scores: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    heads, writes, reads, key_activation, query_activation = given[3:8]
     key = _new_side(key_scores, heads, writes, key_activation)
     query = _new_side(query_scores, heads, reads, query_activation)
-    return (
-        *(key["slots"], key["weights"], query["slots"], query["weights"]),
-        *(key["norms"], query["norms"]),
-    )
+    return _results(key, query)
 
 
-@torch.library.custom_op("sdm_runtime::select_slots_grad", mutates_args=())
-def _grad_op(
-    d_key: Tensor,
-    d_query: Tensor,
-    k_idx: Tensor,
-    k_val: Tensor,
-    q_idx: Tensor,
-    q_val: Tensor,
-    k_norm: Tensor,
-    q_norm: Tensor,
-    dims: list[int],
-    heads: int,
-    key_activation: int,
-    query_activation: int,
-    key_scale: float,
-    query_scale: float,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    return _backward(
-        d_key, d_query, k_idx, k_val, q_idx, q_val, k_norm, q_norm, dims, heads,
-        key_activation, query_activation, key_scale, query_scale, dtype,
-    )  # fmt: skip
+_grad_op = torch.library.custom_op("sdm_runtime::select_slots_grad", _backward, mutates_args=())
 
 
 @_grad_op.register_fake
