@@ -12,8 +12,9 @@ from sdm_runtime import _core
 from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.differentiable import once_differentiable
 from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
-from sdm_runtime.tensor.refs import current_stream, operand_refs, plan_memory
+from sdm_runtime.tensor.refs import operand_refs, plan_memory
 from sdm_runtime.tensor.words import describe
+from sdm_runtime.tensor.written import launch_stream
 
 _Pair = tuple[Tensor, Tensor]
 _Grads = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -116,7 +117,8 @@ def _empty_grads(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> _Grads
 def _forward(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> _Pair:
     beta, g = _empty_gates(a)
     operands = {"gate_a": a, "gate_b": b, "A_log": a_log, "dt_bias": dt_bias, "beta": beta, "g": g}
-    _core.token_gates(operand_refs(operands, "[token_gates] "), current_stream(a.device))
+    refs = operand_refs(operands, "[token_gates] ")
+    _core.token_gates(refs, launch_stream("token_gates", a.device))
     return beta, g
 
 
@@ -128,7 +130,8 @@ def _backward(
     operands = {"d_beta": d_beta.contiguous(), "d_g": d_g.contiguous(), "gate_a": a, "gate_b": b}
     operands |= {"A_log": a_log, "dt_bias": dt_bias, "d_gate_a": d_a, "d_gate_b": d_b}
     operands |= {"d_A_log": d_a_log, "d_dt_bias": d_dt_bias}
-    _core.token_gates_grad(operand_refs(operands, "[token_gates_grad] "), current_stream(a.device))
+    refs = operand_refs(operands, "[token_gates_grad] ")
+    _core.token_gates_grad(refs, launch_stream("token_gates_grad", a.device))
     return grads
 
 

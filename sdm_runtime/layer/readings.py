@@ -9,8 +9,9 @@ from torch import Tensor
 
 from sdm_runtime import _core
 from sdm_runtime.plan.plan import Plan
-from sdm_runtime.tensor.refs import current_stream, operand_refs, plan_memory
+from sdm_runtime.tensor.refs import operand_refs, plan_memory
 from sdm_runtime.tensor.words import describe
+from sdm_runtime.tensor.written import launch_stream
 
 
 class ReadingsNorm(NamedTuple):
@@ -62,7 +63,7 @@ def merge_readings(
             "torch.no_grad(), got some that do"
         )
     refs = operand_refs(operands, "[merge_readings] ")
-    _core.merge_readings(refs, _eps(norm), current_stream(readings.device))
+    _core.merge_readings(refs, _eps(norm), launch_stream("merge_readings", readings.device))
     return merged
 
 
