@@ -84,11 +84,17 @@ def last_chain() -> StepChain | None:
         return _latest_chain
 
 
-def offer_chain(chain: StepChain) -> None:
-    """Keep an unbound copy of chain if asked to."""
+def chain_to_offer(chain: StepChain) -> StepChain | None:
+    """An unbound copy of the chain, if one is asked for.
+
+    Made before the run, which a failure to copy must not stop half-way.
+    """
+    return chain.unbound() if _keep_chains else None
+
+
+def offer_chain(copy: StepChain | None) -> None:
+    """Keep what :func:`chain_to_offer` gave as the latest chain."""
     global _latest_chain
-    if not _keep_chains:
-        return
-    copy = chain.unbound()
     with _lock:
-        _latest_chain = copy
+        if copy is not None and _keep_chains:
+            _latest_chain = copy

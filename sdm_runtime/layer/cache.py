@@ -68,6 +68,7 @@ class MemoryCache:
     def __init__(self, bank: Tensor, tokens: int, *, valid_until_backward: bool = False) -> None:
         """Wrap a bank as a call left it (for the layer's use)."""
         self._bank = bank.detach()
+        self._described = f"bank {tuple(bank.shape)} {bank.dtype}"
         self._invalid: str | None = None
         self._loan: Loan | None = None
         self._owner = threading.Lock()  # held while a bank is lent, copied or given up
@@ -174,15 +175,26 @@ class MemoryCache:
             self._invalid = None
 
     @untraced
-    def mark_restored(self, *_: object) -> None:
-        """End the validity of the bank: a hook for the backward that restores it."""
+    def taken(self) -> None:
+        """End the validity of the bank: a backward is about to restore it."""
         with self._owner:
             self._invalid = _RESTORED
 
+    @untraced
+    def given_back(self) -> None:
+        """That backward has left it as it was."""
+        with self._owner:
+            self._invalid = None
+
+    @untraced
+    def restored(self) -> None:
+        """That backward has ended. Nobody gets the bank from here any more: its memory is free."""
+        with self._owner:
+            self._bank = self._bank.new_empty((0, self._bank.shape[1]))
+
     def __repr__(self) -> str:
         """Shape, dtype, tokens and validity; never the values."""
-        shape, dtype = tuple(self._bank.shape), self._bank.dtype
         note = f", invalid: {self._invalid}" if self._invalid else ""
         note = ", a call has it, or had it when it raised" if self._loan else note
         until = ", valid until backward" if self._valid_until_backward and not note else ""
-        return f"MemoryCache(bank {shape} {dtype}, tokens={self.tokens}{until}{note})"
+        return f"MemoryCache({self._described}, tokens={self.tokens}{until}{note})"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sdm_runtime.dispatch import Dispatch, offer_chain, record
+from sdm_runtime.dispatch import Dispatch, chain_to_offer, offer_chain, record
 from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.decoding_plans import (
     SELECTED,
@@ -151,9 +151,10 @@ class _Call:
             if self.cache is not None:
                 self.cache.untouched()
             raise
+        offered = chain_to_offer(chain)
         with advancing(bank, self.cache):
             chain.run()
-        offer_chain(chain)
+        offer_chain(offered)
         ran = self._dispatch(chain.launches)
         if self.forms.projected:
             held = HeldChain(chain, lasting, operands, (arena,))
@@ -176,9 +177,10 @@ class _Call:
         readings = bank.new_empty((*x.shape[:2], args.num_heads, args.head_dim))
         step = selected | {"v": v, "bank": bank, "readings": readings}
         chain = self._chain(step_plans, step, ())
+        offered = chain_to_offer(chain)
         with advancing(bank, self.cache):
             chain.run()
-        offer_chain(chain)
+        offer_chain(offered)
         y = layer._merge(readings.to(self.dtype), gate, self.dtype)
         return y, self._finish(bank, self._dispatch(slots.launches + chain.launches))
 

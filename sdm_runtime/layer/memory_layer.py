@@ -26,6 +26,7 @@ from sdm_runtime.layer.prepared import PreparedCalls, run_prepared
 from sdm_runtime.layer.projection import plain_linear, project
 from sdm_runtime.layer.selection import RAW, Selection, own_weights, select_slots
 from sdm_runtime.ops import sdm_write_read
+from sdm_runtime.ops.autograd.function import watch_bank
 from sdm_runtime.tensor.untraced import untraced
 
 
@@ -242,7 +243,7 @@ class SparseDeltaMemory(nn.Module):
         seen = tokens if cache is None else cache.tokens + tokens
         new_cache = MemoryCache(bank, seen, valid_until_backward=advanced)
         if advanced:
-            readings.register_hook(new_cache.mark_restored)  # type: ignore[no-untyped-call]
+            watch_bank(readings, new_cache)
         return readings, new_cache
 
     def _bank_for_call(

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.ops.autograd.autocast import without_autocast
-from sdm_runtime.ops.autograd.function import WriteRead
+from sdm_runtime.ops.autograd.function import advance
+from sdm_runtime.ops.call.bank_lease import BankLease, PassingWrite
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.checks import check_backend, check_call, check_saveable
 from sdm_runtime.ops.call.staging import Inputs
+from sdm_runtime.ops.forward.progress import Progress
 from sdm_runtime.ops.forward.run import run_forward
 from sdm_runtime.ops.routes.bound_chains import release_memory
 from sdm_runtime.tensor.untraced import untraced
@@ -34,6 +36,7 @@ def sdm_write_read(
     grad_bank_fp32: bool = False,
     gemm: str = "auto",
     shared_bank: bool = False,
+    keep_state: bool = False,
 ) -> Tensor:
     """Write and read a bank of slots, token by token, and return the readings.
 
@@ -48,10 +51,12 @@ def sdm_write_read(
     The forward advances `memory` in place, chunk by chunk. The backward restores it (to the bit
     unless the snapshots are narrower than the bank) and returns the gradient of the bank as it was
     before the call; no gradient flows through the bank as it is after the call. A call runs its
-    backward once. Calls on one bank run their backwards last to first; where `memory` requires
-    grad, one call at a time. Without a backward to come (no grad mode, or nothing requires grad)
-    nothing is saved, and working memory does not grow with T. Under torch.compile it runs as it is,
-    between two graphs.
+    backward once. Calls on one bank run their backwards last to first, calls on parts of one
+    storage in any order; where `memory` requires grad, one call at a time. With keep_state=True
+    the backward leaves the bank advanced, and may run again. Without a backward to come (no grad
+    mode, or nothing requires grad) nothing is saved, and working memory does not grow with T. A
+    call that raises leaves the bank as it was, or the next call on it says that it is half written.
+    Under torch.compile it runs as it is, between two graphs.
 
     The inputs are [P, T, .] or [P*T, .], of any strides, on memory's device and apart from the
     bank. v may also be [B, T, H, hd], as a projection of heads beside each other leaves it: head h
@@ -79,6 +84,10 @@ def sdm_write_read(
             "blas" (CUDA only) or "auto" (the bits of torch.baddbmm; on the CPU "fixed").
         shared_bank: All sequences use the whole bank. Undefined where two sequences touch one slot
             within one chunk, if one of them writes it.
+        keep_state: After the backward the bank is what the forward left, to the bit, and not what
+            it was before the call: the next segment goes on from it (truncated backpropagation),
+            and with retain_graph=True another backward can follow. For snapshots that hold the
+            rows' bits; it costs the backward the forward's writes once more.
 
     Returns:
         The readings in the bank's dtype, contiguous: [P*T, hd]; for v [B, T, H, hd] of that shape.
@@ -90,8 +99,9 @@ def sdm_write_read(
             value of that variable that does not say on or off.
         TypeError: An argument of the wrong type or dtype.
         RuntimeError: `memory` requires grad and an earlier call's backward on it is to come; a
-            forked process has lost the threads of its parent; in the backward: it is the second,
-            or the bank has been written since the forward.
+            failed call or backward has left it half written; a forked process has lost the threads
+            of its parent; in the backward: it is the second, or the bank has been written or moved
+            since the forward.
         CudaError: `memory` is on a CUDA device, for which this build or machine has no kernels.
     """
     return _write_read(
@@ -104,6 +114,7 @@ def sdm_write_read(
         grad_bank_fp32=grad_bank_fp32,
         gemm=gemm,
         shared_bank=shared_bank,
+        keep_state=keep_state,
     )
 
 
@@ -122,8 +133,34 @@ def _dispatch(memory: Tensor, inputs: Inputs, call: Call) -> Tensor:
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (memory, *inputs))
     if differentiable:
         check_saveable(memory, inputs)
-        readings: Tensor = WriteRead.apply(memory, *inputs, call)  # type: ignore[no-untyped-call]
-    else:
-        with torch.no_grad(), without_autocast(memory.device.type):
-            readings, _ = run_forward(memory.detach(), inputs, call, keep=False)
+    hold: BankLease | PassingWrite
+    hold = BankLease(memory, keep_state=call.keep_state) if differentiable else PassingWrite(memory)
+    progress = Progress()
+    try:
+        if isinstance(hold, BankLease):
+            readings = advance(memory, inputs, call, hold, progress)
+        else:
+            with torch.no_grad(), without_autocast(memory.device.type):
+                readings, _ = run_forward(hold.bank, inputs, call, keep=False, progress=progress)
+            hold.advanced()
+    except BaseException as error:
+        _undo(hold, progress, call, error)
+        raise
     return readings
+
+
+def _undo(
+    hold: BankLease | PassingWrite, progress: Progress, call: Call, error: BaseException
+) -> None:
+    """After a forward that raised: the bank as it was, or known to be half written."""
+    if not hold.undoing():
+        return
+    restored = False
+    try:
+        restored = progress.undo(hold.bank, call.geometry, exact=call.form.exact)
+    finally:
+        if restored:
+            hold.undone(repeated=type(error).__module__ == "torch.utils.checkpoint")
+        else:
+            reason = str(error) or type(error).__name__
+            hold.failed(f"a call that advances it has failed ({reason})")

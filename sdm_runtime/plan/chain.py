@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import starmap
 
 import torch
 
@@ -152,7 +153,11 @@ class StepChain:
             raise moved_operand("chain", moved)
 
     def run(
-        self, stream: torch.cuda.Stream | int | None = None, *, windowed: bool | None = None
+        self,
+        stream: torch.cuda.Stream | int | None = None,
+        *,
+        windowed: bool | None = None,
+        ran: list[None] | None = None,
     ) -> None:
         """Run every step in the chain's order. One call into the core; the GIL is released.
 
@@ -176,6 +181,8 @@ class StepChain:
                 single launches. A device runs the windows of one recording one after the other,
                 whatever their streams: do not ask for them where a run waits for one that is
                 issued later on another stream.
+            ran: Takes an element when the run has been issued, with no bytecode in between: whoever
+                is interrupted can tell by it.
 
         Raises:
             PlanError: The chain is not bound, or the memory of an operand was replaced since.
@@ -200,13 +207,13 @@ class StepChain:
                     "got a host chain"
                 )
             check_threads("chain")
-            core.run(0)
+            _run_noted(core.run, (0,), ran)
             raise_versions(self._written)
             return
         device = self.device
         handle = blas_handle(device, stream) if core.has_library_step() else 0
         try:
-            core.run(stream_address(device, stream), handle, windowed)
+            _run_noted(core.run, (stream_address(device, stream), handle, windowed), ran)
         except CudaError as error:
             if error.issued != 0:
                 self._note_run(stream)
@@ -219,8 +226,12 @@ class StepChain:
         if stream is not None:  # else the allocator knows
             keep_until_run(self._all_operands(), self.device, stream)
 
-    def run_step(self, ti: int) -> None:
+    def run_step(self, ti: int, *, ran: list[None] | None = None) -> None:
         """Run the launches of one step of a host chain: for work that looks at each step's results.
+
+        Args:
+            ti: The step.
+            ran: As in :meth:`run`.
 
         Raises:
             PlanError: As :meth:`run`.
@@ -231,7 +242,7 @@ class StepChain:
         if self.backend != "host":
             raise ValueError(f"[chain] run_step: expected a host chain, got a {self.backend} chain")
         check_threads("chain")
-        core.run_step(operator.index(ti))
+        _run_noted(core.run_step, (operator.index(ti),), ran)
         raise_versions(self._written)
 
     def run_timed(self) -> list[tuple[int, int, int]]:
@@ -365,3 +376,10 @@ class GraphedChain(ChainReplays[StepChain]):
     Library steps use a workspace of the BLAS. It stays where it is as long as the graph lives, also
     where torch frees its own; replays of such a graph wait for each other, whatever their streams.
     """
+
+
+def _run_noted(
+    run: Callable[..., None], arguments: tuple[object, ...], ran: list[None] | None
+) -> None:
+    """Call `run` and add what it returns to `ran`, between which no interrupt can fall."""
+    (list[None]() if ran is None else ran).extend(starmap(run, (arguments,)))

@@ -70,15 +70,17 @@ def _gradients(case: ChunkCase, operands: Tensors, part: int) -> Tensors:
         segment = Segment(first, min(first + part, case.steps))
         chunks = slice(segment.first * case.P, segment.last * case.P)
         rows = slice(chunks.start * case.C, chunks.stop * case.C)
+        events, geometry = operands["events"][chunks], _geometry(case)
         chunk_kernels.weight_gradients(
-            operands["events"][chunks],
-            _geometry(case),
+            events,
+            geometry,
             segment,
             operands["beta"][rows],
             operands["d_m"][chunks],
             operands["d_qk"][chunks],
             chunk_kernels.RowDots(*(operands[k][rows] for k in chunk_kernels.RowDots._fields)),
             chunk_kernels.WeightGradients(out["dk"], out["dq"], out["dg"]),
+            chunk_kernels.WeightTerms.allocate(events, geometry, out["dg"].shape[2]),
         )
     return out
 

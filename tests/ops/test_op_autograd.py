@@ -153,7 +153,7 @@ def test_calls_on_one_bank_run_backward_last_to_first():
 
 
 def test_a_call_that_failed_before_it_wrote_is_not_waited_for(monkeypatch):
-    def fails(*_):
+    def fails(*_, **__):
         raise MemoryError("out of luck")
 
     inputs = _leaves()
@@ -232,8 +232,10 @@ def test_checkpoint_around_a_call_on_an_outer_bank_is_refused(learned):
     # It would be advanced a second time, from where the first forward left it.
     inputs = _leaves(names=DIFFERENTIABLE if learned else ["v"])
     readings = checkpoint(lambda: call(CASE, inputs), use_reentrant=False)
+    advanced = inputs["memory"].detach().clone()
     with pytest.raises(RuntimeError, match="clone"):
         readings.backward(make_grad(CASE))
+    assert torch.equal(inputs["memory"], advanced)
 
 
 def test_checkpoint_of_a_bank_it_is_given_is_refused():
@@ -247,129 +249,13 @@ def test_checkpoint_of_a_bank_it_is_given_is_refused():
         readings.backward(make_grad(CASE))
 
 
-def test_saved_tensors_may_be_moved_away():
-    moved = []
-
-    def pack(x):
-        moved.append(x.shape)
-        return x.detach().clone().numpy()
-
-    inputs = _leaves()
-    with torch.autograd.graph.saved_tensors_hooks(pack, torch.from_numpy):
-        readings = call(CASE, inputs)
-    readings.backward(make_grad(CASE))
-    assert max(shape.numel() for shape in moved) >= CASE.P * CASE.T * CASE.W * CASE.hd
-    wanted = run(CASE)
-    for name in DIFFERENTIABLE:
-        assert torch.equal(inputs[name].grad, wanted.grads[name]), name
-    assert torch.equal(inputs["memory"], make_inputs(CASE)["memory"])
-
-
-@pytest.mark.parametrize(
-    ("change", "kind", "message"),
-    [
-        (lambda x: x.double() if x.dtype == torch.float32 else x, TypeError, "got float64"),
-        (lambda x: x.flatten(), ValueError, r"delta .* float32 \[6, 16, 16\] on cpu, got float32"),
-        (lambda x: x.to("meta"), ValueError, "on meta from a saved-tensor hook"),
-    ],
-)
-def test_saved_tensors_that_come_back_as_others_are_refused(change, kind, message):
-    inputs = _leaves()
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, change):
-        readings = call(CASE, inputs)
-    advanced = inputs["memory"].detach().clone()
-    with pytest.raises(kind, match=rf"^\[sdm_write_read\] backward: .*{message}"):
-        readings.backward(make_grad(CASE))
-    assert torch.equal(inputs["memory"], advanced)
-
-
-def test_saved_tensors_may_come_back_with_other_strides():
-    inputs, wanted = _leaves(), run(CASE)
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda x: x, lambda x: x.transpose(0, -1).clone().transpose(0, -1)
-    ):
-        readings = call(CASE, inputs)
-    readings.backward(make_grad(CASE))
-    for name in DIFFERENTIABLE:
-        assert torch.equal(inputs[name].grad, wanted.grads[name]), name
-
-
-@pytest.mark.parametrize("offset", [4, 8, 16])
-@pytest.mark.parametrize(
-    "case", [CASE, CASE.but(hd=256, dtype=torch.bfloat16, options={"snapshot_quant": "fp8"})]
-)
-def test_saved_tensors_may_come_back_at_any_address(case, offset):
-    """As views of one buffer do, into which a hook has put them."""
-
-    def elsewhere(x):
-        first = max(offset // x.element_size(), 1)
-        return x.new_empty(first + x.numel())[first:].view(x.shape).copy_(x)
-
-    inputs, wanted = _leaves(case), run(case)
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, elsewhere):
-        readings = call(case, inputs)
-    readings.backward(make_grad(case))
-    for name in DIFFERENTIABLE:
-        assert torch.equal(inputs[name].grad, wanted.grads[name]), name
-    assert torch.equal(inputs["memory"], wanted.restored)
-
-
-def test_hooks_that_round_floats_leave_the_records_whole():
-    inputs, wanted = _leaves(), run(CASE)
-
-    def rounded(x):
-        return x.to(torch.bfloat16).to(x.dtype) if x.is_floating_point() else x
-
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, rounded):
-        readings = call(CASE, inputs)
-    readings.backward(make_grad(CASE))
-    for name in DIFFERENTIABLE:
-        assert 0 < error(inputs[name].grad, wanted.grads[name]) < 0.1, name
-
-
-def test_an_input_may_be_written_after_the_call():
-    # The forward saves its records of the inputs, not the inputs.
-    inputs = _leaves(names=["v"])
-    readings = call(CASE, inputs)
-    for name in ("k_idx", "k_val", "beta", "g", "q_idx", "q_val"):
-        inputs[name].zero_()
-    readings.backward(make_grad(CASE))
-    assert torch.equal(inputs["v"].grad, run(CASE).grads["v"])
-
-
-@pytest.mark.parametrize("hd", [16, 256])
-def test_what_is_saved_for_an_entry(hd):
-    """Bytes besides rows, matrices and inputs, as sdm_runtime/ops/DESIGN.md counts them."""
-    case = CASE.but(hd=hd, T=32)
-    inputs = _leaves(case)
-    saved: list[torch.Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda _: None):
-        call(case, inputs)
-    given = {x.data_ptr() for x in inputs.values()}
-    assert not any(x.data_ptr() in given for x in saved)
-    chunks = case.P * case.T // case.C
-    matrices = {(chunks, case.C, case.C), (chunks, case.C, hd), (chunks * case.C * case.W, hd)}
-    rest = sum(x.nbytes for x in saved if tuple(x.shape) not in matrices)
-    tokens, staged_factor = chunks * case.C, 4 if hd > 128 else 0
-    blocks = 4 * chunks * (-(-case.C * case.W // 32) + 1)
-    assert rest == tokens * (4 + (40 + staged_factor) * case.W + 32 * case.R) + blocks
-
-
-@pytest.mark.parametrize("hd", [16, 256])
-def test_gradients_hold_no_other_memory(hd):
-    case = CASE.but(hd=hd)
-    inputs = _leaves(case)
-    call(case, inputs).backward(make_grad(case))
-    for name in DIFFERENTIABLE:
-        grad = inputs[name].grad
-        assert grad.untyped_storage().nbytes() == grad.nbytes, name
-
-
 class _FailingChain:
+    chain = None
+
     def __init__(self, chain, bank):
         self._bank = bank
 
-    def run(self):
+    def run(self, _):
         self._bank[0] = 0
         raise RuntimeError("[gx_pa2] step 1: out of luck")
 
@@ -402,10 +288,12 @@ def test_a_failure_before_the_chain_leaves_the_bank_and_may_be_repeated(monkeypa
 
 
 class _RefusingChain:
+    chain = None
+
     def __init__(self, error):
         self._error = error
 
-    def run(self):
+    def run(self, _):
         raise self._error
 
 

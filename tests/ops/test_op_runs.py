@@ -165,12 +165,14 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
         _, saved = run_forward(memory, inputs, call_, keep=True)
         launches.clear()
         operands = chain_operands.allocate_operands(memory, saved, call_)
-        out = backward.allocate_gradients(backward.forms_of(inputs), geometry, memory.device)
+        forms = backward.forms_of(inputs)
+        out = backward.allocate_gradients(forms, geometry, memory.device)
+        room = backward_terms.allocate_terms(operands, saved, geometry, forms.gates)
         planes = lambda *_: launches.append("sum_planes")  # noqa: E731
         monkeypatch.setattr(backward_terms, "sum_planes", planes)
         with _Calls() as calls:
             chain_operands.fill_operands(operands, saved, gy, geometry)
-            backward_terms.input_gradients(operands, saved, geometry, out)
+            backward_terms.input_gradients(operands, saved, geometry, out, room)
     assert launches == ["sum_planes", "token_gradients", "chunk_gradients"]
     assert sum(calls.count.values()) <= 5, calls.count
 

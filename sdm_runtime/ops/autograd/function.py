@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from sdm_runtime.ops.autograd.autocast import without_autocast
-from sdm_runtime.ops.autograd.saved_tensors import flatten, forms_of_saved, unflatten
+from sdm_runtime.ops.autograd.later_uses import LaterUses, has_earlier_uses
+from sdm_runtime.ops.autograd.saved_tensors import HandedOver, flatten
 from sdm_runtime.ops.backward.run import forms_of, run_backward
-from sdm_runtime.ops.call.bank_lease import BankLease
+from sdm_runtime.ops.call.bank_lease import BankLease, Watcher
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.staging import Inputs
+from sdm_runtime.ops.forward.progress import Progress
 from sdm_runtime.ops.forward.run import run_forward
 from sdm_runtime.ops.routes.bound_chains import release_memory
 from sdm_runtime.tensor.differentiable import once_differentiable
@@ -42,17 +44,20 @@ class WriteRead(torch.autograd.Function):
         q_idx: Tensor,
         q_val: Tensor,
         call: Call,
+        lease: BankLease,
+        progress: Progress,
     ) -> Tensor:
         """Advance the bank; keep what the backward needs."""
         inputs = Inputs(k_idx, k_val, v, beta, g, q_idx, q_val)
-        lease = BankLease(memory)
-        with without_autocast(memory.device.type):
-            readings, saved = run_forward(lease.bank, inputs, call, keep=True)
+        bank = lease.bank
+        with without_autocast(bank.device.type):
+            readings, saved = run_forward(bank, inputs, call, keep=True, progress=progress)
         lease.advanced()
         assert saved is not None
         ctx.lease, ctx.call, ctx.forms = lease, call, forms_of(inputs)
+        ctx.later_uses = None
         tensors = flatten(saved)
-        ctx.saved_forms = forms_of_saved(tensors)
+        ctx.handed_over = HandedOver(tensors, call)
         ctx.save_for_backward(*tensors)
         return readings
 
@@ -62,24 +67,48 @@ class WriteRead(torch.autograd.Function):
         """Restore the bank; the gradients of memory, k_val, v, beta, g and q_val."""
         lease, call = ctx.lease, ctx.call
         lease.require_advanced()
-        saved = unflatten(ctx.saved_tensors, ctx.saved_forms, call.geometry)
+        saved, exact, same_delta = ctx.handed_over.take_back(ctx.saved_tensors)
+        if call.keep_state and not (exact and same_delta):
+            raise ValueError(
+                "[sdm_write_read] backward: expected the saved snapshot and delta to the bit, "
+                "since keep_state=True makes the bank of them again, got rounded ones from a "
+                "saved-tensor hook"
+            )
         try:
             with without_autocast(lease.bank.device.type):
-                grads = run_backward(lease, ctx.forms, saved, grad_readings, call)
+                grads = run_backward(
+                    *(lease, ctx.forms, saved, grad_readings, call),
+                    exact=exact and call.form.exact,
+                )
         except torch.OutOfMemoryError:
             release_memory()
             raise
-        ordered = (
-            grads.memory,
-            None,
-            grads.k_val,
-            grads.v,
-            grads.beta,
-            grads.g,
-            None,
-            grads.q_val,
-            None,
-        )
+        if ctx.later_uses is not None:
+            ctx.later_uses.returned(grads.memory)
+        g = grads
+        inputs = (g.memory, None, g.k_val, g.v, g.beta, g.g, None, g.q_val)
+        ordered = (*inputs, None, None, None)
         return tuple(
             x if needed else None for x, needed in zip(ordered, ctx.needs_input_grad, strict=True)
         )
+
+
+def advance(
+    memory: Tensor, inputs: Inputs, call: Call, lease: BankLease, progress: Progress
+) -> Tensor:
+    """The readings of a call with a backward to come."""
+    watched = memory.requires_grad and memory.is_leaf and not has_earlier_uses(memory)
+    readings: Tensor = WriteRead.apply(memory, *inputs, call, lease, progress)  # type: ignore[no-untyped-call]
+    if watched:
+        node: Any = readings.grad_fn
+        node.later_uses = LaterUses(memory, lease)
+    return readings
+
+
+def watch_bank(readings: Tensor, watcher: Watcher) -> None:
+    """Tell `watcher`, as long as it lives, what the backward of a call does to its bank.
+
+    readings: as the call returned them, with a backward to come.
+    """
+    node: Any = readings.grad_fn
+    node.lease.watch(watcher)

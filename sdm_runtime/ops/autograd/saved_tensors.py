@@ -1,19 +1,28 @@
-"""What a call saves, handed to autograd and taken back, whatever saved-tensor hooks do to it."""
+"""What a call saves, handed to autograd and taken back, whatever saved-tensor hooks do to it.
+
+Hooks may move and copy what they are given, and round what is floating: the gradients are then
+those of rounded numbers. What a chain takes for addresses must come back as it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.call.geometry import Geometry
+from sdm_runtime.ops.autograd.fingerprints import fingerprint, is_own, remember_own
+from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.chunks.records import records_layout
 from sdm_runtime.ops.forward.store import Saved
 from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
 from sdm_runtime.tensor.arena import Arena
+from sdm_runtime.tensor.refs import capturing
 from sdm_runtime.tensor.words import dtype_word
+
+# What a chain finds its rows by, what it restores, and what a kept state is made of again.
+_WATCHED = ("records", "snapshot", "scales", "delta")
 
 
 class Form(NamedTuple):
@@ -28,48 +37,117 @@ class Form(NamedTuple):
         return f"{dtype_word(self.dtype)} {list(self.shape)} on {self.device}"
 
 
+class TakenBack(NamedTuple):
+    """What a call has saved, as hooks have left it."""
+
+    saved: Saved
+    exact: bool  # the snapshot has the bits that it had
+    same_delta: bool  # so has delta
+
+
+class HandedOver:
+    """What is known of the tensors in autograd's hands."""
+
+    __slots__ = ("_call", "_forms", "_hooked", "_places", "_sums")
+
+    def __init__(self, tensors: tuple[Tensor | None, ...], call: Call) -> None:
+        """Before they are saved."""
+        self._call = call
+        self._forms = tuple(None if x is None else _form(x) for x in tensors)
+        hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+        self._hooked = hooks is not None
+        watched = {k: x for k, x in zip(Saved._fields, tensors, strict=True) if x is not None}
+        watched = {name: watched[name] for name in _WATCHED if name in watched}
+        self._places: dict[str, tuple[int, int]] = {}
+        self._sums: dict[str, Tensor] = {}
+        if hooks is None:
+            self._places = {name: _place(x) for name, x in watched.items()}
+            return
+        for name, x in watched.items():
+            remember_own(x, (name, call))
+        if not _computes_again(hooks):
+            self._sums = {name: fingerprint(x) for name, x in watched.items()}
+
+    def take_back(self, tensors: tuple[Tensor | None, ...]) -> TakenBack:
+        """From autograd's hands; the tensors may have other strides and addresses now.
+
+        Raises:
+            TypeError: A hook has changed a dtype.
+            ValueError: A hook has changed a shape, a device, or a bit of the records.
+        """
+        for name, x, form in zip(Saved._fields, tensors, self._forms, strict=True):
+            if x is not None and form is not None:
+                _check_form(name, x, form)
+        # The kernels take contiguous tensors.
+        whole = {
+            name: None if x is None else x.contiguous()
+            for name, x in zip(Saved._fields, tensors, strict=True)
+        }
+        same = self._same(whole)
+        memory = whole["records"]
+        assert memory is not None
+        if not same["records"]:
+            raise ValueError(
+                "[sdm_write_read] backward: expected the saved records as the forward left them, "
+                "got other bits from a saved-tensor hook: their bytes are no numbers to round"
+            )
+        if memory.data_ptr() % PLAN_ALIGNMENT:  # its parts' offsets assume this
+            memory = memory.clone()
+        records = Arena(records_layout(self._call.geometry), memory.view(torch.int64))
+        parts: dict[str, Any] = whole | {"records": records}
+        exact = same["snapshot"] and same.get("scales", True)
+        return TakenBack(Saved(**parts), exact, same["delta"])
+
+    def _same(self, tensors: dict[str, Tensor | None]) -> dict[str, bool]:
+        """Which of the watched tensors have the bits that they had."""
+        watched = {name: x for name in _WATCHED if (x := tensors[name]) is not None}
+        if not self._hooked:
+            return {name: _place(x) == self._places[name] for name, x in watched.items()}
+        same = {name: is_own(x, (name, self._call)) for name, x in watched.items()}
+        others = [name for name, own in same.items() if not own and name in self._sums]
+        if not others:
+            return same
+        device = watched["records"].device
+        if device.type == "cuda" and capturing(device):
+            # A capture cannot wait for a comparison. What a graph replays is what was captured:
+            # hooks that have gone well before a capture do so in it.
+            return same | {"records": True}
+        pairs = [torch.stack((fingerprint(watched[k]), self._sums[k])) for k in others]
+        for name, (now, then) in zip(others, torch.stack(pairs).tolist(), strict=True):
+            same[name] = now == then
+        return same
+
+
 def flatten(saved: Saved) -> tuple[Tensor | None, ...]:
-    """The saved tensors as one tuple.
+    """The saved tensors as one tuple, in the order of Saved.
 
-    The records travel as their arena's int64: most of their words are not floats, and a hook that
-    rounds floating tensors must leave them alone.
+    The records travel as their arena's bytes: most of them are no floats, and a hook that rounds
+    floating tensors, or packs wide integers into narrow ones, must leave them alone.
     """
-    return (*saved[:-1], saved.records.memory)
+    parts: dict[str, Any] = saved._asdict()
+    return tuple((parts | {"records": saved.records.memory.view(torch.uint8)}).values())
 
 
-def forms_of_saved(tensors: Sequence[Tensor | None]) -> tuple[Form | None, ...]:
-    """The forms of the tensors that flatten returned."""
-    return tuple(None if x is None else _form(x) for x in tensors)
+def _computes_again(hooks: tuple[Callable[..., Any], ...]) -> bool:
+    """Whether they save nothing: a checkpoint's, whose second forward is one of ours."""
+    return hooks[0].__module__ == "torch.utils.checkpoint"
 
 
-def unflatten(
-    tensors: Sequence[Tensor | None], forms: Sequence[Form | None], geometry: Geometry
-) -> Saved:
-    """The inverse of flatten; the tensors may have other strides and addresses now.
-
-    Raises:
-        TypeError: A hook has changed a dtype.
-        ValueError: A hook has changed a shape or a device.
-    """
-    for name, x, form in zip(Saved._fields, tensors, forms, strict=True):
-        if x is None or form is None:
-            continue
-        shape, dtype, device = form
-        if x.shape == shape and x.dtype is dtype and x.device == device:
-            continue
-        error = TypeError if x.dtype != dtype else ValueError
-        raise error(
-            f"[sdm_write_read] backward: expected the saved {name} as the forward left it, "
-            f"{form.describe()}, got {_form(x).describe()} from a saved-tensor hook"
-        )
-    # The kernels take contiguous tensors.
-    whole: list[Any] = [None if x is None else x.contiguous() for x in tensors]
-    delta, innovation, x, qx, snapshot, scales, memory = whole
-    if memory.data_ptr() % PLAN_ALIGNMENT:  # its parts' offsets assume this
-        memory = memory.clone()
-    records = Arena(records_layout(geometry), memory)
-    return Saved(delta, innovation, x, qx, snapshot, scales, records)
+def _check_form(name: str, x: Tensor, form: Form) -> None:
+    shape, dtype, device = form
+    if x.shape == shape and x.dtype is dtype and x.device == device:
+        return
+    error = TypeError if x.dtype != dtype else ValueError
+    raise error(
+        f"[sdm_write_read] backward: expected the saved {name} as the forward left it, "
+        f"{form.describe()}, got {_form(x).describe()} from a saved-tensor hook"
+    )
 
 
 def _form(x: Tensor) -> Form:
     return Form(x.shape, x.dtype, x.device)
+
+
+def _place(x: Tensor) -> tuple[int, int]:
+    """Where a tensor is that autograd itself keeps: it has its memory to itself."""
+    return x.data_ptr(), x._version

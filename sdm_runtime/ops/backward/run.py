@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from sdm_runtime.dispatch import offer_chain
+from sdm_runtime.dispatch import chain_to_offer, offer_chain
 from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.ops.backward import chain as chain_run
+from sdm_runtime.ops.backward.advance_again import advance_again
 from sdm_runtime.ops.backward.operands import ChainOperands, allocate_operands, fill_operands
-from sdm_runtime.ops.backward.terms import InputGradients, input_gradients
-from sdm_runtime.ops.call.bank_lease import BankLease
+from sdm_runtime.ops.backward.terms import (
+    InputGradients,
+    TermsRoom,
+    allocate_terms,
+    input_gradients,
+)
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry
 from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape
 from sdm_runtime.ops.chunks.chunk_kernels import WeightGradients, kernel_dtype
 from sdm_runtime.ops.forward.store import Saved
-from sdm_runtime.ops.routes.step_chain import report
+from sdm_runtime.ops.routes.step_chain import PassChain, report
+
+
+class Lease(Protocol):
+    """Who says what becomes of the bank."""
+
+    @property
+    def bank(self) -> Tensor:
+        """As the forward has left it."""
+
+    @property
+    def keep_state(self) -> bool:
+        """Whether it is to be left like that in the end."""
+
+    def restoring(self) -> None:
+        """The chain is about to write it; raises if it may not."""
+
+    def not_restored(self) -> None:
+        """The chain has written nothing."""
+
+    def broken(self, reason: str) -> None:
+        """A part of the rows was written."""
+
+    def kept(self) -> None:
+        """Restored, and advanced again."""
+
+    def restored(self, *, exact: bool) -> None:
+        """Restored; exact: to the bit."""
 
 
 class InputForms(NamedTuple):
@@ -58,16 +90,27 @@ class Gradients(NamedTuple):
     q_val: Tensor
 
 
+class _Room(NamedTuple):
+    """What follows the chain needs this memory; none is asked for once the bank has changed."""
+
+    inputs: InputGradients
+    terms: TermsRoom
+    results: Gradients  # the same tensors as far as they have the right dtypes
+
+
 def run_backward(
-    lease: BankLease,
+    lease: Lease,
     forms: InputForms,
     saved: Saved,
     grad_readings: Tensor,
     call: Call,
+    *,
+    exact: bool,
 ) -> Gradients:
     """Restore the lease's bank and return the gradients for grad_readings.
 
-    They are [P*T, hd], or [B, T, H, hd] where v is, of any strides.
+    They are [P*T, hd], or [B, T, H, hd] where v is, of any strides. exact: the snapshot holds the
+    rows' bits.
 
     Raises:
         CudaError, PlanError: The chain failed before its first launch: memory ran out, or an
@@ -78,42 +121,86 @@ def run_backward(
     operands = allocate_operands(bank, saved, call)
     gy = grad_readings.view(rows_shape(geometry, forms.heads))
     fill_operands(operands, saved, gy, geometry)
+    room = _allocate(operands, forms, saved, geometry)
 
-    _run_chain(lease, operands, call)
+    _run_chain(lease, operands, saved, call, exact=exact)
 
-    out = allocate_gradients(forms, geometry, bank.device)
-    input_gradients(operands, saved, geometry, out)
-    return Gradients(
-        memory=operands.grad.to(bank.dtype),
-        k_val=out.weights.k.to(forms.k_val),
-        v=out.v.to(forms.v),
-        beta=out.beta.to(forms.beta),
-        g=out.weights.g.to(forms.g),
-        q_val=out.weights.q.to(forms.q_val),
+    input_gradients(operands, saved, geometry, room.inputs, room.terms)
+    made = (operands.grad, *_in_order(room.inputs))
+    for result, gradient in zip(room.results, made, strict=True):
+        if result is not gradient:
+            result.copy_(gradient)
+    return room.results
+
+
+def _allocate(
+    operands: ChainOperands, forms: InputForms, saved: Saved, geometry: Geometry
+) -> _Room:
+    out = allocate_gradients(forms, geometry, operands.bank.device)
+    made = (operands.grad, *_in_order(out))
+    dtypes = (operands.bank.dtype, forms.k_val, forms.v, forms.beta, forms.g, forms.q_val)
+    results = (
+        x if x.dtype == dtype else torch.empty_like(x, dtype=dtype)
+        for x, dtype in zip(made, dtypes, strict=True)
     )
+    terms = allocate_terms(operands, saved, geometry, forms.gates)
+    return _Room(out, terms, Gradients(*results))
 
 
-def _run_chain(lease: BankLease, operands: ChainOperands, call: Call) -> None:
+def _in_order(out: InputGradients) -> tuple[Tensor, ...]:
+    """As Gradients has them, from k_val on."""
+    return out.weights.k, out.v, out.beta, out.weights.g, out.weights.q
+
+
+def _run_chain(
+    lease: Lease, operands: ChainOperands, saved: Saved, call: Call, *, exact: bool
+) -> None:
     chain = chain_run.build_chain(operands, call)
-    lease.restoring()
+    offered = chain_to_offer(chain.chain)
+    ran: list[None] = []
+    allowed = False
     try:
-        chain.run()
-    except Exception as error:
-        if _issued_nothing(error):
+        lease.restoring()
+        allowed = True
+        chain.run(ran)
+        if lease.keep_state:
+            advance_again(lease.bank, saved, call)
+    except BaseException as error:
+        if ran and not lease.keep_state:  # an interrupt behind the run
+            lease.restored(exact=exact)
+            raise
+        if not allowed or (not ran and _issued_nothing(error)):
             lease.not_restored()
+            raise
+        reason = str(error) or type(error).__name__
+        lease.broken(f"the backward of a call on it has failed ({reason})")
+        if not isinstance(error, Exception):
             raise
         raise RuntimeError(
             "[sdm_write_read] backward: the step chain failed and left the bank half restored: "
             f"{error}"
         ) from error
-    lease.restored(exact=call.form.exact)
-    report("sdm_write_read.backward", call, chain.gemm, operands.bank.device, (chain,))
-    offer_chain(chain.chain)
+    if lease.keep_state:
+        lease.kept()
+    else:
+        lease.restored(exact=exact)
+    _report(chain, operands, call)
+    offer_chain(offered)
 
 
-def _issued_nothing(error: Exception) -> bool:
-    """Whether a run refused or failed before its first launch."""
-    return isinstance(error, PlanError) or (isinstance(error, CudaError) and error.issued == 0)
+def _report(chain: PassChain, operands: ChainOperands, call: Call) -> None:
+    device = operands.bank.device
+    report("sdm_write_read.backward", call, chain.gemm, device, (chain,))
+
+
+def _issued_nothing(error: BaseException) -> bool:
+    """Whether a run that has not come to its end refused or failed before its first launch.
+
+    An interrupt falls before the core's run or behind it.
+    """
+    if isinstance(error, CudaError):
+        return error.issued == 0
+    return isinstance(error, PlanError) or not isinstance(error, Exception)
 
 
 def allocate_gradients(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from sdm_runtime.kernels import num_slices
@@ -17,6 +18,7 @@ from sdm_runtime.ops.call.geometry import Geometry, Segment, part_of
 from sdm_runtime.ops.chunks.chunk_kernels import (
     RowDots,
     WeightGradients,
+    WeightTerms,
     token_gradients,
     weight_gradients,
 )
@@ -39,48 +41,73 @@ class CellGradients(NamedTuple):
     d_qk: Tensor  # gy delta^T: that of QK
 
 
+class TermsRoom(NamedTuple):
+    """Memory for what lies between the chain and the gradients; of the largest segment."""
+
+    dots: RowDots  # of the whole call
+    cells: CellGradients
+    terms: WeightTerms
+
+
+def allocate_terms(
+    operands: ChainOperands, saved: Saved, geometry: Geometry, gates: int
+) -> TermsRoom:
+    """The memory; gates: of a token, 1 or W."""
+    largest = next(geometry.segments(cuda=operands.bank.is_cuda))
+    count = largest.steps * geometry.sequences
+    d_m = saved.delta.new_empty((count, geometry.chunk, geometry.chunk))
+    events = saved.records["events"][:count]
+    return TermsRoom(
+        dots=allocate_sums(operands, geometry),
+        cells=CellGradients(d_m, torch.empty_like(d_m)),
+        terms=WeightTerms.allocate(events, geometry, gates),
+    )
+
+
 def input_gradients(
-    operands: ChainOperands, saved: Saved, geometry: Geometry, out: InputGradients
+    operands: ChainOperands, saved: Saved, geometry: Geometry, out: InputGradients, room: TermsRoom
 ) -> None:
     """Write the gradients of the inputs, after the chain has run."""
-    dots = allocate_sums(operands, geometry)
     segments = list(geometry.segments(cuda=operands.bank.is_cuda))
     # Memory bounds the sums and the tokens' gradients, arithmetic the cells of long rows.
     with SideStream(operands.bank.device, worthwhile=num_slices(geometry.head_dim) > 1) as side:
         with side.stream():
-            sum_planes(operands, geometry, dots)
+            sum_planes(operands, geometry, room.dots)
             _token_gradients(operands, saved, geometry, out)
-        cells = _cell_gradients(segments[0], operands, saved, geometry)
+        cells = _cell_gradients(segments[0], operands, saved, geometry, room)
     for segment in segments:
         if segment.first:
-            cells = _cell_gradients(segment, operands, saved, geometry)
-        _weight_gradients(segment, cells, dots, operands, saved, geometry, out)
+            cells = _cell_gradients(segment, operands, saved, geometry, room)
+        _weight_gradients(segment, cells, saved, geometry, out, room)
 
 
 def _cell_gradients(
-    segment: Segment, operands: ChainOperands, saved: Saved, geometry: Geometry
+    segment: Segment, operands: ChainOperands, saved: Saved, geometry: Geometry, room: TermsRoom
 ) -> CellGradients:
     # X^T d_delta = d_u and X u = delta turn dM into -tril(d_u delta^T, -1).
     where = geometry.chunk_range(segment)
     delta, gy = part_of(saved.delta, where), part_of(operands.gy, where)
-    d_u = part_of(operands.d_u, where)
-    return CellGradients(lower_products(d_u, delta), lower_products(gy, delta))
+    d_u, here = part_of(operands.d_u, where), slice(0, where.stop - where.start)
+    cells = CellGradients(*(part_of(x, here) for x in room.cells))
+    lower_products(d_u, delta, cells.d_m)
+    lower_products(gy, delta, cells.d_qk)
+    return cells
 
 
 def _weight_gradients(
     segment: Segment,
     cells: CellGradients,
-    dots: RowDots,
-    operands: ChainOperands,
     saved: Saved,
     geometry: Geometry,
     out: InputGradients,
+    room: TermsRoom,
 ) -> None:
     where = geometry.chunk_range(segment)
     beta = part_of(saved.records["beta"].view(geometry.chunks, geometry.chunk), where)
-    here = RowDots(*(part_of(x, where) for x in dots))
+    dots = RowDots(*(part_of(x, where) for x in room.dots))
     events = part_of(saved.records["events"], where)
-    weight_gradients(events, geometry, segment, beta, *cells, here, out.weights)
+    terms = room.terms.first(where.stop - where.start, geometry)
+    weight_gradients(events, geometry, segment, beta, *cells, dots, out.weights, terms)
 
 
 def _token_gradients(

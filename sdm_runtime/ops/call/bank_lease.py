@@ -1,18 +1,27 @@
-"""Who may write the bank: the version that a forward left, and the way back to the one before.
+"""One call's hold on the bank that it advances and its backward restores.
 
-The forward writes the caller's bank in place and the backward restores it. Autograd's version
-counter follows the contents: the forward raises it, so that a tensor saved before the call cannot
-be used while the bank is advanced; a backward that restores every bit resets it.
+Autograd's version counter follows the contents: the forward takes a new version, so that a tensor
+saved before the call cannot be used while the bank is advanced; a backward that restores every bit
+sets the version from before the call again. Which calls may be undone, `bank_history.py` knows.
 """
 
 from __future__ import annotations
 
-import threading
 from enum import Enum
-from weakref import WeakValueDictionary
+from typing import NoReturn, Protocol
+from weakref import ref
 
-import torch
 from torch import Tensor
+
+from sdm_runtime.ops.call.bank_history import (
+    Advance,
+    BankHistory,
+    find_history,
+    history_lock,
+    history_of,
+)
+from sdm_runtime.ops.call.broken_banks import check_whole, mark_broken
+from sdm_runtime.ops.call.versions import set_version
 
 _OP = "sdm_write_read"
 
@@ -22,45 +31,148 @@ class State(Enum):
 
     UNTOUCHED = "untouched"
     ADVANCED = "advanced"
-    BROKEN = "half restored"
+    RESTORING = "half restored"  # by an attempt that runs or has failed
     RESTORED = "restored"
 
 
-class BankLease:
-    """One call's hold on its bank, from its forward to its backward."""
+class Watcher(Protocol):
+    """Who relies on an advanced bank."""
 
-    def __init__(self, memory: Tensor) -> None:
-        """Before the forward writes. The alias shares memory's storage and version counter."""
-        self.bank = memory.detach()
-        self._before = self._after = memory._version
-        self._state = State.UNTOUCHED
-        if memory.requires_grad:
-            _claim(self)
+    def taken(self) -> None:
+        """A backward is about to restore it."""
+
+    def given_back(self) -> None:
+        """That backward has left it as it was."""
+
+    def restored(self) -> None:
+        """The bank is as it was before the call."""
+
+
+class BankLease:
+    """From a call's forward to its backward."""
+
+    def __init__(self, memory: Tensor, *, keep_state: bool) -> None:
+        """Before the forward writes. `bank` shares memory's storage and version counter.
+
+        Raises:
+            RuntimeError: The bank is half written, or it requires grad and another call's backward
+                on it is to come.
+        """
+        self._bank: Tensor | None = memory.detach()
+        self._given = ref(memory)
+        self._keep_state = keep_state
+        self._learned = memory.requires_grad
+        self._state, self._spoiled, self._ran = State.UNTOUCHED, False, False
+        self._watcher: ref[Watcher] | None = None
+        check_whole(memory)
+        with history_lock():
+            history = history_of(memory)
+            history.look()
+            if self._learned and history.meets(memory, _is_awaited):
+                raise RuntimeError(
+                    f"[{_OP}] memory: expected a bank whose earlier call has run its backward, "
+                    "since memory requires grad, got one advanced by a call whose backward is "
+                    "still to come: run that backward first, or pass memory.detach() or a clone"
+                )
+            self._began = history.begin()
+            self._before: int = memory._version
+            self._history: BankHistory | None = history
+
+    @property
+    def bank(self) -> Tensor:
+        """The caller's storage; none once it is restored."""
+        assert self._bank is not None
+        return self._bank
+
+    @property
+    def keep_state(self) -> bool:
+        """Whether the backward leaves the bank as the forward did."""
+        return self._keep_state
+
+    def written_by_others(self) -> None:
+        """See :class:`~sdm_runtime.ops.call.bank_history.Advance`."""
+        self._spoiled = True
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell one who relies on the advanced bank, as long as it lives."""
+        self._watcher = ref(watcher)
 
     def advanced(self) -> None:
         """The forward has written the bank, to its end."""
-        self._state = State.ADVANCED
-        self._after = self.bank._version
+        with history_lock():
+            self._here().advanced(self, self._before, self._began)
+            self._state = State.ADVANCED
+
+    def undoing(self) -> bool:
+        """The call has failed: whether what it has written can and must be undone."""
+        if self._state is State.ADVANCED:
+            with history_lock():
+                self._here().begin()
+        return True
+
+    def undone(self, *, repeated: bool) -> None:
+        """The bank holds what it held before the call, to the bit.
+
+        repeated: A checkpoint has stopped the call, which it made again for what it saves. Where
+        the first one has advanced this very bank, that is of another state, and no backward may
+        take it.
+        """
+        with history_lock():
+            if self._state is State.ADVANCED:
+                self._here().restored(self, exact=True)
+            else:
+                set_version(self.bank, self._before)
+                self._here().end()
+            if repeated:
+                self._here().repeated(self.bank)
+        self._release()
+
+    def failed(self, reason: str) -> None:
+        """The bank holds something between the two."""
+        with history_lock():
+            self._here().written(self.bank)
+        mark_broken(self.bank, reason)
+        self._release()
 
     def require_advanced(self) -> None:
         """Raise unless the bank holds what the forward left: only then can it be restored."""
-        if self._state is State.BROKEN:
+        with history_lock():
+            self._require_advanced()
+
+    def _require_advanced(self) -> None:
+        if self._state is State.RESTORING:
             raise RuntimeError(
                 f"[{_OP}] backward: another attempt is restoring the bank, or failed and left it "
                 "half restored"
             )
-        if self._state is State.RESTORED:
+        if self._state is not State.ADVANCED:
             raise RuntimeError(
                 f"[{_OP}] backward: expected the first backward of this call, got a second: the "
-                "first has restored the bank and used up what the forward saved"
+                "first has restored the bank and used up what the forward saved (keep_state=True "
+                "allows for more)"
             )
-        if self.bank._version != self._after:
+        given, bank, history = self._given(), self.bank, self._here()
+        if given is not None and given.data_ptr() != bank.data_ptr():
             raise RuntimeError(
-                f"[{_OP}] memory: expected the bank as the forward left it (version "
-                f"{self._after}), got version {self.bank._version}: something has written it "
-                "since. Calls on one bank must run their backwards last to first; inside "
-                "torch.utils.checkpoint, make or clone the bank inside the checkpointed function"
+                f"[{_OP}] memory: expected the bank in the memory that the forward advanced, got "
+                "it in another: its .data was replaced since, and a backward would restore what "
+                "it does not hold any more"
             )
+        history.look()
+        if self._spoiled or history.later(self):
+            self._refuse_later()
+
+    def _refuse_later(self) -> NoReturn:
+        what = (
+            "written since by something else, or by a call that was dropped"
+            if self._spoiled
+            else "advanced by a later call whose backward is to come, or which keeps its state"
+        )
+        raise RuntimeError(
+            f"[{_OP}] memory: expected the bank as the forward left it, got one {what}. Calls on "
+            "one bank must run their backwards last to first; inside torch.utils.checkpoint, make "
+            "or clone the bank inside the checkpointed function"
+        )
 
     def restoring(self) -> None:
         """The backward starts to write the bank: one of those that found it advanced.
@@ -68,62 +180,103 @@ class BankLease:
         Until here others may have come in between: another thread's backward of this call, or a
         checkpoint's forward, run again by the unpacking of saved tensors on this very bank.
         """
-        with _lock:
-            self.require_advanced()
-            self._state = State.BROKEN
+        with history_lock():
+            self._require_advanced()
+            self._here().begin()
+            self._state = State.RESTORING
+        if (watcher := self._watching()) is not None and not self._keep_state:
+            watcher.taken()
 
     def not_restored(self) -> None:
-        """The backward has written nothing after all: it can be run again."""
-        self._state = State.ADVANCED
+        """The backward has left the bank as it was: it can be run again."""
+        if self._state is not State.RESTORING:
+            return
+        with history_lock():
+            self._state = State.ADVANCED
+            self._here().end()
+        if (watcher := self._watching()) is not None and not self._keep_state:
+            watcher.given_back()
+
+    def kept(self) -> None:
+        """The backward has restored the bank and advanced it again: no content has changed."""
+        self._ran = True
+        self.not_restored()
+
+    def broken(self, reason: str) -> None:
+        """The backward has failed with a part of the rows restored."""
+        with history_lock():
+            self._here().written(self.bank)
+        mark_broken(self.bank, reason)
 
     def restored(self, *, exact: bool) -> None:
         """The backward has written every row back; exact: to the bit."""
-        self._state = State.RESTORED
-        if exact:
+        with history_lock():
+            self._state = State.RESTORED
+            self._here().restored(self, exact=exact)
+        watcher = self._watching()
+        self._release()
+        if watcher is not None:
+            watcher.restored()
+
+    def awaits_backward(self) -> bool:
+        """Whether a learned bank's gradient is still to come from this call."""
+        return self._learned and self._state is State.ADVANCED and not self._ran
+
+    def _here(self) -> BankHistory:
+        assert self._history is not None
+        return self._history
+
+    def _watching(self) -> Watcher | None:
+        return None if self._watcher is None else self._watcher()
+
+    def _release(self) -> None:
+        """Outputs and losses that someone keeps hold the lease, which must not hold the bank."""
+        self._bank = self._history = self._watcher = None
+
+
+def _is_awaited(call: Advance) -> bool:
+    return isinstance(call, BankLease) and call.awaits_backward()
+
+
+class PassingWrite:
+    """A call without a backward: what others' backwards must know of it."""
+
+    def __init__(self, memory: Tensor) -> None:
+        """Before the forward writes.
+
+        Raises:
+            RuntimeError: The bank is half written.
+        """
+        check_whole(memory)
+        self.bank = memory.detach()
+        self._before = None if memory.is_inference() else memory._version
+        self._ended = False
+        with history_lock():
+            self._history = find_history(memory)
+            if self._history is not None:
+                self._history.begin()
+
+    def advanced(self) -> None:
+        """The forward has written the bank, to its end."""
+        self._ended = True
+        if self._history is not None:
+            with history_lock():
+                self._history.written(self.bank)
+
+    def undoing(self) -> bool:
+        """The call has failed: whether what it has written can and must be undone."""
+        return not self._ended
+
+    def undone(self, *, repeated: bool) -> None:
+        """The bank holds what it held before the call, to the bit."""
+        del repeated  # it saves nothing
+        if self._before is not None:
             set_version(self.bank, self._before)
-        else:
-            raise_version(self.bank)
+        if self._history is not None:
+            with history_lock():
+                self._history.end()
 
-    def pending(self, other: Tensor) -> bool:
-        """Whether this call's backward is to come and would restore rows of other."""
-        if self._state is not State.ADVANCED or self.bank._version != self._after:
-            return False
-        begin, end = _span(self.bank)
-        other_begin, other_end = _span(other)
-        return begin < other_end and other_begin < end
-
-
-_lock = threading.Lock()
-_leases: WeakValueDictionary[int, BankLease] = WeakValueDictionary()
-
-
-def _claim(lease: BankLease) -> None:
-    """Refuse a learned bank that a pending call has advanced: its gradient would be misplaced.
-
-    Both calls would report the gradient of the bank they started from as the gradient of the same
-    tensor, but only the first started from it.
-    """
-    with _lock:
-        for earlier in list(_leases.values()):
-            if earlier.pending(lease.bank):
-                raise RuntimeError(
-                    f"[{_OP}] memory: expected a bank whose earlier call has run its backward, "
-                    "since memory requires grad, got one advanced by a call whose backward is "
-                    "still to come: run that backward first, or pass memory.detach() or a clone"
-                )
-        _leases[id(lease)] = lease
-
-
-def _span(x: Tensor) -> tuple[int, int]:
-    begin = x.data_ptr()
-    return begin, begin + x.numel() * x.element_size()
-
-
-def raise_version(x: Tensor) -> None:
-    """Tell autograd of a write that no torch operation made; refused as such a write would be."""
-    x[:0].zero_()  # no element changes
-
-
-def set_version(x: Tensor, version: int) -> None:
-    """Tell autograd that a tensor's contents are those of an earlier version."""
-    torch._C._autograd._unsafe_set_version_counter((x,), (version,))
+    def failed(self, reason: str) -> None:
+        """The bank holds something between the two."""
+        self.advanced()
+        mark_broken(self.bank, reason)

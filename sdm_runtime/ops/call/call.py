@@ -15,6 +15,7 @@ class Call(NamedTuple):
     form: SnapshotFormat
     grad_bank_fp32: bool
     gemm: str
+    keep_state: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Sizes by the letters of docs/step_chain.md, for the dispatch record."""

@@ -41,13 +41,14 @@ def check_call(
     grad_bank_fp32: bool,
     gemm: str,
     shared_bank: bool,
+    keep_state: bool,
 ) -> tuple[Inputs, Call]:
     """The inputs as Inputs describes them and the call's sizes; raises for what does not fit."""
     _check_tensors(memory, inputs)
     for name, x in inputs._asdict().items():
         check_apart(memory, name, x)
     _check_options(chunk_size, num_memory_slots, num_parallel, snapshot_quant, gemm)
-    _check_flags(grad_bank_fp32=grad_bank_fp32, shared_bank=shared_bank)
+    _check_flags(grad_bank_fp32=grad_bank_fp32, shared_bank=shared_bank, keep_state=keep_state)
     _check_bank(memory)
     _check_bank_owners(memory, num_memory_slots, num_parallel, shared_bank)
     geometry = _check_shapes(memory, inputs, num_parallel, chunk_size)
@@ -64,7 +65,10 @@ def check_call(
     if switch("SDM_CHECK_INDICES"):
         _check_indices(memory, sequences, num_memory_slots)
     form = snapshot_format(snapshot_quant, memory.dtype, geometry.head_dim)
-    return sequences, Call(geometry, form, grad_bank_fp32, gemm)
+    if keep_state and not form.exact:
+        expected = "snapshots that hold the rows' bits with keep_state=True"
+        raise _value("snapshot_quant", expected, f"{snapshot_quant!r}")
+    return sequences, Call(geometry, form, grad_bank_fp32, gemm, keep_state)
 
 
 def check_saveable(memory: Tensor, inputs: Inputs) -> None:

@@ -63,6 +63,27 @@ class WeightGradients(NamedTuple):
     g: Tensor  # [P, T, 1] or [P, T, W]
 
 
+class WeightTerms(NamedTuple):
+    """Where weight_gradients works, of N chunks with E events."""
+
+    terms: Tensor  # f64 [N, E, 2]
+    gates: Tensor | None  # f64 [N*C, W]: each write's part of its token's gate
+
+    @classmethod
+    def allocate(cls, events: Tensor, geometry: Geometry, gates: int) -> WeightTerms:
+        """For events [N, E, 2], and gates of a token: 1 or W."""
+        shape = (events.shape[0] * geometry.chunk, geometry.writes)
+        apart = gates < geometry.writes
+        return cls(torch.empty_like(events), events.new_empty(shape) if apart else None)
+
+    def first(self, chunks: int, geometry: Geometry) -> WeightTerms:
+        """The part of the first chunks."""
+        if chunks == self.terms.shape[0]:
+            return self
+        gates = None if self.gates is None else self.gates[: chunks * geometry.chunk]
+        return WeightTerms(self.terms[:chunks], gates)
+
+
 def kernel_dtype(dtype: torch.dtype) -> torch.dtype:
     """The floating dtype that stands in for `dtype` in the kernels."""
     return dtype if dtype in KERNEL_DTYPES else torch.float32
@@ -190,6 +211,7 @@ def weight_gradients(
     d_qk: Tensor,
     dots: RowDots,
     out: WeightGradients,
+    room: WeightTerms,
 ) -> None:
     """Write a segment's gradients of k_val, q_val and g; padding has none.
 
@@ -198,10 +220,9 @@ def weight_gradients(
     are not used). float64 inside.
     """
     operands = {"events": events, "beta": beta, "d_m": d_m, "d_qk": d_qk, **dots._asdict()}
-    operands |= {"terms": torch.empty_like(events), "dk": out.k, "dq": out.q, "dg": out.g}
-    if out.g.shape[2] < geometry.writes:
-        shape = (events.shape[0] * geometry.chunk, geometry.writes)
-        operands["gates"] = events.new_empty(shape)
+    operands |= {"terms": room.terms, "dk": out.k, "dq": out.q, "dg": out.g}
+    if room.gates is not None:
+        operands["gates"] = room.gates
     _launch(_core.chunk_gradients, operands, geometry.chunk, segment.first)
 
 

@@ -14,16 +14,18 @@ from sdm_runtime.ops.chunks.products import product
 _BAND = 128  # rows: smaller products run at a lower rate
 
 
-def lower_products(a: Tensor, b: Tensor) -> Tensor:
-    """The cells t' <= t of a b^T [N, C, C] for a and b [N, C, hd]; the others are undefined."""
-    count, chunk, _ = a.shape
+def lower_products(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Write the cells t' <= t of a b^T into out [N, C, C], for a and b [N, C, hd].
+
+    Its other cells are undefined afterwards.
+    """
+    chunk = a.shape[1]
     b = b.transpose(1, 2)
     if chunk <= _BAND:
-        return product(a, b)
-    out = a.new_empty(count, chunk, chunk)
+        product(a, b, out=out)
+        return
     for rows in _bands(chunk):
         product(a[:, rows], b[:, :, : rows.stop], out=out[:, rows, : rows.stop])
-    return out
 
 
 def lower_transposed_product(lower: Tensor, y: Tensor, out: Tensor) -> None:

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from sdm_runtime.errors import CudaError
 from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.forward.progress import StepsWritten
 from sdm_runtime.ops.forward.readback import reads_are_free
 from sdm_runtime.ops.forward.token_step import TokenStep, all_finite
 from sdm_runtime.ops.routes.step_chain import GEMM, GemmChoice, PassChain, StepSizes, step_chain
@@ -57,35 +59,62 @@ def run_steps(
     geometry: Geometry,
     segment: Segment,
     token_by_token: Callable[[int], TokenStep],
+    written: StepsWritten,
 ) -> StepsDone:
     """Advance the bank over a segment's steps; residual, reading, delta and snap are written.
 
     token_by_token(step of the segment) runs a step that is not finite again, on the bank before it;
-    qk [G, C, C] will make, with delta, the readings of the chunks' own writes.
+    qk [G, C, C] will make, with delta, the readings of the chunks' own writes. What has been
+    written is noted as it is.
     """
     if not reads_are_free(operands.bank):
-        chain = _chain(("fx_read", GEMM, "fx_write"), operands, geometry, segment)
-        chain.run()
+        kernels = ("fx_read", GEMM, "fx_write")
+        chain = _chain(kernels, operands, geometry, segment)
+        written.together = segment.steps
+        try:
+            chain.run(written.marks)
+        except CudaError as error:
+            written.issued(error.issued, len(kernels))
+            raise
         return StepsDone({}, (chain,))
     answers = _chain(("fx_read", GEMM), operands, geometry, segment)
     writes = _chain(("fx_write",), operands, geometry, segment)
-    again = _run_checked(answers.chain, writes.chain, operands, qk, token_by_token)
+    again = _run_checked(answers.chain, writes.chain, operands, qk, token_by_token, written.marks)
     return StepsDone(again, (answers, writes))
+
+
+def write_chain(
+    bank: Tensor, delta: Tensor, updates: Tensor, geometry: Geometry, segment: Segment
+) -> PassChain:
+    """A segment's writes alone, without snapshots; operands as StepOperands has them."""
+    operands = {"bank": bank, "delta": delta, "updates": updates}
+    return _bound(("fx_write",), operands, geometry, segment, keeps=False)
 
 
 def _chain(
     kernels: tuple[str, ...], operands: StepOperands, geometry: Geometry, segment: Segment
 ) -> PassChain:
     """The chain of these kernels over a segment's steps."""
-    o = operands
+    tensors, keeps = operands.tensors(kernels), operands.snap is not None
+    return _bound(kernels, tensors, geometry, segment, keeps=keeps)
+
+
+def _bound(
+    kernels: tuple[str, ...],
+    tensors: dict[str, Tensor],
+    geometry: Geometry,
+    segment: Segment,
+    *,
+    keeps: bool,
+) -> PassChain:
     first, end = geometry.token_range(segment)
     return step_chain(
         kernels,
-        o.tensors(kernels),
+        tensors,
         StepSizes.of(geometry, end - first),
         steps=segment.steps,
         order="ascending",
-        kind=(geometry.bank_rows, geometry.head_dim, o.bank.dtype, o.snap is None),
+        kind=(geometry.bank_rows, geometry.head_dim, tensors["bank"].dtype, not keeps),
         gemm=GEMM_CHOICE,
     )
 
@@ -96,6 +125,7 @@ def _run_checked(
     operands: StepOperands,
     qk: Tensor,
     token_by_token: Callable[[int], TokenStep],
+    written: list[None],
 ) -> dict[int, TokenStep]:
     """Step by step on the CPU, each looked at before it is written."""
     again: dict[int, TokenStep] = {}
@@ -108,10 +138,10 @@ def _run_checked(
         answers.run_step(step)
         # A residual that is not finite leaves a delta that is not: its own weight is beta.
         if own[step] and all_finite(readings[step], deltas[step]):
-            writes.run_step(step)
+            writes.run_step(step, ran=written)
             continue
         again[step] = tokens = token_by_token(step)
         deltas[step].copy_(tokens.delta.flatten())
-        writes.run_step(step)  # for the snapshot; the rows are written over
+        writes.run_step(step, ran=written)  # for the snapshot; the rows are written over
         operands.bank.index_copy_(0, tokens.bank_rows, tokens.rows.to(operands.bank.dtype))
     return again

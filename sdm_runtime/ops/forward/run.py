@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.call.bank_lease import raise_version
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape, stage, unstage
+from sdm_runtime.ops.call.versions import raise_version
 from sdm_runtime.ops.chunks.chunk_kernels import (
     ChunkEvents,
     chunk_inverse,
@@ -19,22 +19,25 @@ from sdm_runtime.ops.chunks.chunk_kernels import (
     prepare_chunks,
 )
 from sdm_runtime.ops.forward.chain import GEMM_CHOICE, StepOperands, StepsDone, run_steps
+from sdm_runtime.ops.forward.progress import Progress
 from sdm_runtime.ops.forward.store import DropStore, KeepStore, Saved, Store
 from sdm_runtime.ops.forward.token_step import TokenStep, run_token_step
 from sdm_runtime.ops.routes.step_chain import report
 
 
 def run_forward(
-    bank: Tensor, inputs: Inputs, call: Call, *, keep: bool
+    bank: Tensor, inputs: Inputs, call: Call, *, keep: bool, progress: Progress | None = None
 ) -> tuple[Tensor, Saved | None]:
     """Advance bank [rows, hd] in place over all tokens, and record the dispatch.
+
+    If it raises, `progress`, where one is given, knows how far the bank has been advanced.
 
     Returns the readings in the bank's dtype, [P*T, hd] or for v [B, T, H, hd] of that shape, and
     what a backward needs if it is kept.
     Otherwise working memory does not grow with T. Both ways run the same operations on the same
     segments, so their bits agree.
     """
-    geometry = call.geometry
+    geometry, progress = call.geometry, progress or Progress()
     # Allocated in its last shape: autograd would refuse to let the caller change a view in place.
     shape = rows_shape(geometry, heads_of(inputs))
     readings = bank.new_empty(shape if len(shape) == 4 else (shape[0] * shape[1], shape[2]))
@@ -42,11 +45,12 @@ def run_forward(
     segments = list(geometry.segments(cuda=bank.is_cuda))
     store: Store
     if keep:
-        store = KeepStore(bank, geometry, segments[0].steps, call.form)
+        steps, keep_state = segments[0].steps, call.keep_state
+        store = KeepStore(bank, geometry, steps, call.form, keep_state=keep_state)
     else:
         store = DropStore(bank, geometry, segments[0].steps)
     raise_version(bank)
-    done = [_run_segment(bank, inputs, geometry, s, rows, store) for s in segments]
+    done = [_run_segment(bank, inputs, geometry, s, rows, store, progress) for s in segments]
     chains = [chain for steps in done for chain in steps.chains]
     report("sdm_write_read.forward", call, GEMM_CHOICE, bank.device, chains)
     return readings, store.finish()
@@ -59,6 +63,7 @@ def _run_segment(
     segment: Segment,
     readings: Tensor,
     store: Store,
+    progress: Progress,
 ) -> StepsDone:
     # Who meets whom, and with which weights.
     given = kernel_inputs(inputs)
@@ -91,7 +96,8 @@ def _run_segment(
         number, updates = segment.first + step, steps.updates[here]
         return run_token_step(number, bank, v[here], inputs, events, updates, geometry)
 
-    done = run_steps(operands, pairs.qk, geometry, segment, token_by_token)
+    written = progress.begin(segment, room)
+    done = run_steps(operands, pairs.qk, geometry, segment, token_by_token, written)
 
     # What the steps did not need: the readings of the chunk's own writes, added to the old ones.
     chunk_readings(segment, operands.reading, pairs.qk, operands.delta, readings)

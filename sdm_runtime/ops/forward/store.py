@@ -30,6 +30,10 @@ class Saved(NamedTuple):
     snapshot: Tensor  # [N*n, columns], the written groups' rows before their step, densely numbered
     scales: Tensor | None  # [N*n] f32, quantized rows only
     records: Arena  # ChainRecords
+    # With keep_state, of steps that were run token by token: the rows they wrote, whose bits
+    # delta alone does not give. None where there was no such step.
+    again_places: Tensor | None = None  # int64 [m, 2]: step and bank row
+    again_rows: Tensor | None = None  # [m, hd], the bank's dtype
 
 
 class SegmentBuffers(NamedTuple):
@@ -99,10 +103,17 @@ class KeepStore:
     needs_a = True
 
     def __init__(
-        self, bank: Tensor, geometry: Geometry, segment_steps: int, form: SnapshotFormat
+        self,
+        bank: Tensor,
+        geometry: Geometry,
+        segment_steps: int,
+        form: SnapshotFormat,
+        *,
+        keep_state: bool,
     ) -> None:
         """Allocate for the whole call."""
-        self._geometry, self._form = geometry, form
+        self._again: list[tuple[Tensor, Tensor]] | None = [] if keep_state else None
+        self._geometry, self._form, self._dtype = geometry, form, bank.dtype
         count, chunk, f32 = geometry.chunks, geometry.chunk, torch.float32
         self._delta = bank.new_zeros((count, chunk, geometry.head_dim), dtype=f32)
         self._innovation = torch.empty_like(self._delta)
@@ -143,6 +154,10 @@ class KeepStore:
         innovation = add_product(done.residual, a, done.delta, alpha=-1)
         for step, tokens in again.items():
             innovation[step * sequences : (step + 1) * sequences] = tokens.innovation
+            if self._again is not None:
+                number = torch.full_like(tokens.bank_rows, segment.first + step)
+                places = torch.stack((number, tokens.bank_rows), 1)
+                self._again.append((places, tokens.rows.to(self._dtype)))
         if not self._form.exact:
             assert done.snapshot is not None
             where = self._row_range(segment)
@@ -156,6 +171,7 @@ class KeepStore:
 
     def finish(self) -> Saved:
         """Everything a backward needs."""
+        again = self._again or []  # of the steps that were run token by token
         return Saved(
             delta=self._delta,
             innovation=self._innovation,
@@ -164,4 +180,6 @@ class KeepStore:
             snapshot=self._snapshot,
             scales=self._scales,
             records=self._arena,
+            again_places=torch.cat([places for places, _ in again]) if again else None,
+            again_rows=torch.cat([rows for _, rows in again]) if again else None,
         )

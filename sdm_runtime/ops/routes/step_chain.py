@@ -59,9 +59,9 @@ class PassChain(NamedTuple):
     gemm: GemmChoice
     plan_us: float  # of choosing the product, its probe left out, and of recording or binding
 
-    def run(self) -> None:
-        """Run every step."""
-        self.chain.run()
+    def run(self, ran: list[None] | None = None) -> None:
+        """Run every step; `ran` as in :meth:`StepChain.run`."""
+        self.chain.run(ran=ran)
 
 
 def step_chain(

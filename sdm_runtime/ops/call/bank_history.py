@@ -1,0 +1,200 @@
+"""Which calls have advanced parts of a storage, and may still restore them: a stack of them.
+
+A call can be undone while nothing else has written its rows since, except for calls that have been
+undone in turn. Torch's version counter says whether others wrote; which rows a call wrote is known
+here, so that calls on parts of one storage do not stand in each other's way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+from weakref import WeakValueDictionary, ref
+
+from torch import Tensor
+
+from sdm_runtime.ops.call.versions import set_version, take_new_version
+
+Span = tuple[int, int]  # the first byte and the end
+
+
+class Advance(Protocol):
+    """A call that has advanced its bank, as the stack knows it."""
+
+    @property
+    def bank(self) -> Tensor:
+        """An alias of the caller's."""
+
+    def written_by_others(self) -> None:
+        """Something else has written what the call would restore: it cannot any more."""
+
+
+class _Entry:
+    """A call in the stack."""
+
+    __slots__ = ("advance", "before", "span")
+
+    def __init__(self, advance: Advance, span: Span, before: int | None) -> None:
+        self.advance = ref(advance)
+        self.span = span
+        # The version of the contents below the call; None where no version had these.
+        self.before = before
+
+
+class BankHistory:
+    """The stack of one storage, oldest call first. Used under :func:`history_lock`.
+
+    It lives as long as a call that may be undone, which holds it and the storage.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is advanced."""
+        self._entries: list[_Entry] = []
+        # Aliases of the storage with version counters of their own (`x.data` has another one than
+        # x), and what ours have left there.
+        self._counters: list[tuple[Tensor, int]] = []
+        self._running = 0  # calls and backwards that write just now, on any thread
+        self._changes = 0
+
+    def begin(self) -> int:
+        """Before a call or a backward writes. Returns what `end` takes."""
+        self.look()
+        self._running += 1
+        return self._changes
+
+    def look(self) -> None:
+        """Find out what others have written or dropped since."""
+        if self._running == 0 and any(x._version != seen for x, seen in self._counters):
+            for entry in self._entries:
+                if (advance := entry.advance()) is not None:
+                    advance.written_by_others()
+            self._entries.clear()
+            self._see()
+        for entry in [e for e in self._entries if e.advance() is None]:
+            self._drop(entry)
+
+    def end(self) -> None:
+        """After a call or a backward that has left every bit as it was: the versions follow."""
+        self._running -= 1
+        for x, seen in self._counters:
+            if self._running == 0 and x._version != seen:
+                set_version(x, seen)
+
+    def advanced(self, advance: Advance, before: int, began: int) -> None:
+        """A call has ended that began at version `before`: it may be undone from now on."""
+        known = before if began == self._changes else None
+        self._entries.append(_Entry(advance, span_of(advance.bank), known))
+        take_new_version(advance.bank)
+        self._note(advance.bank)
+
+    def written(self, bank: Tensor) -> None:
+        """A call has ended that nothing undoes."""
+        self._overwrite(span_of(bank), self._entries)
+        take_new_version(bank)
+        self._note(bank)
+
+    def repeated(self, bank: Tensor) -> None:
+        """A call on the bank was made again and undone, for the backward of a pending one."""
+        self._overwrite(span_of(bank), self._entries)
+
+    def restored(self, advance: Advance, *, exact: bool) -> None:
+        """A call's backward has ended; exact: its rows have their old bits."""
+        places = (i for i, e in enumerate(self._entries) if e.advance() is advance)
+        place = next(places, None)
+        if place is None:  # another thread has written its rows meanwhile
+            exact, above = False, []
+        else:
+            entry = self._entries.pop(place)
+            above = self._entries[place:]
+        version = None
+        if not exact:
+            self._forget_versions(self._entries)
+        elif above:  # on other rows: what lies below them has changed
+            above[0].before = entry.before
+            self._forget_versions(above[1:])
+        else:
+            version = entry.before
+        if version is None:
+            take_new_version(advance.bank)
+        else:
+            set_version(advance.bank, version)
+        self._note(advance.bank)
+
+    def later(self, advance: Advance) -> bool:
+        """Whether a later call has advanced some of this one's rows."""
+        entries = iter(self._entries)
+        own = next(e for e in entries if e.advance() is advance)
+        return any(_overlap(own.span, e.span) for e in entries)
+
+    def meets(self, bank: Tensor, holds: Callable[[Advance], bool]) -> bool:
+        """Whether a call that has advanced rows of the bank fulfils a condition."""
+        span = span_of(bank)
+        calls = (e.advance() for e in self._entries if _overlap(e.span, span))
+        return any(call is not None and holds(call) for call in calls)
+
+    def _drop(self, entry: _Entry) -> None:
+        """A call that nobody can undo any more: it has written its rows for good."""
+        place = self._entries.index(entry)
+        del self._entries[place]
+        self._overwrite(entry.span, self._entries[:place])
+
+    def _overwrite(self, span: Span, entries: list[_Entry]) -> None:
+        """These calls' rows were written within the span."""
+        for entry in list(entries):
+            advance = entry.advance()
+            if advance is not None and _overlap(entry.span, span):
+                advance.written_by_others()
+                self._entries.remove(entry)
+        self._forget_versions(entries)
+
+    @staticmethod
+    def _forget_versions(entries: list[_Entry]) -> None:
+        for entry in entries:
+            entry.before = None
+
+    def _note(self, bank: Tensor) -> None:
+        """Ours have written through the bank, which has a new version."""
+        self._running -= 1
+        self._changes += 1
+        version = bank._version
+        self._see()
+        if all(seen != version for _, seen in self._counters):
+            self._counters.append((bank.detach(), version))
+
+    def _see(self) -> None:
+        self._counters = [(x, x._version) for x, _ in self._counters]
+
+
+_lock = threading.RLock()
+_histories: WeakValueDictionary[int, BankHistory] = WeakValueDictionary()
+
+
+def history_lock() -> AbstractContextManager[bool]:
+    """Held while a history is looked at or changed."""
+    return _lock
+
+
+def find_history(bank: Tensor) -> BankHistory | None:
+    """The history of the bank's storage, if calls on it may be undone."""
+    return _histories.get(bank.untyped_storage()._cdata) if _histories else None
+
+
+def history_of(bank: Tensor) -> BankHistory:
+    """The same; a new one if there is none."""
+    key = bank.untyped_storage()._cdata
+    history = _histories.get(key)
+    if history is None:
+        history = _histories[key] = BankHistory()
+    return history
+
+
+def span_of(x: Tensor) -> Span:
+    """The bytes of a contiguous tensor."""
+    begin = x.data_ptr()
+    return begin, begin + x.numel() * x.element_size()
+
+
+def _overlap(a: Span, b: Span) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
