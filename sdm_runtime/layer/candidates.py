@@ -131,14 +131,19 @@ class CandidateTables:
                     for groups in self._sums
                 ),
             )
-        if is_memory(table.positions[0]):
-            self._by_device[device] = table
-        return table
+        if not is_memory(table.positions[0]):
+            return table
+        # Another thread may have been here meanwhile: a chain or a graph reads what it was given.
+        return self._by_device.setdefault(device, table)
 
 
 @functools.lru_cache(maxsize=128)
 def candidate_tables(dims: tuple[int, ...], k: int) -> CandidateTables:
-    """The tables for these sizes, shared by all layers that have them."""
+    """The tables for these sizes, shared by all layers that have them.
+
+    Whoever reads them later than in this call holds the object: a table that only the cache knows
+    goes with the many other sizes that come after it.
+    """
     return CandidateTables(dims, k)
 
 
