@@ -24,7 +24,7 @@ from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.candidates import CandidateTables
 from sdm_runtime.layer.decoding_plans import Forms
 from sdm_runtime.layer.loan import may_run_again
-from sdm_runtime.layer.projection import is_plain
+from sdm_runtime.layer.projection import is_plain, noticing
 from sdm_runtime.layer.selection import own_weights
 from sdm_runtime.ops.call.versions import raise_version, set_version
 from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
@@ -78,7 +78,7 @@ def watched() -> str | None:
         return "a dispatch mode wants to see what is called"
     if torch._C._get_tracing_state() is not None:  # a trace would hold the empty result alone
         return "a trace records what is called"
-    return None
+    return noticing()
 
 
 class PreparedCalls:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+import sys
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn import functional as F
 from torch.nn.modules import module as torch_modules
 
 from sdm_runtime import _core
+from sdm_runtime.layer.activations import L2Normalize, SlotWeights
 from sdm_runtime.linear import bf16_linear, kernel_serves
 from sdm_runtime.linear.launch import device_kind
 from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
@@ -17,19 +22,51 @@ from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
 MAX_TOKENS = 128
 
 
+def _own(function: Callable[..., Any], module: str) -> Callable[..., Any] | None:
+    """The function, if it is the one that its module brings: nobody has put another there."""
+    return function if getattr(function, "__globals__", None) is vars(sys.modules[module]) else None
+
+
+# What calling a module runs, as torch and this package have it: for all modules, and by kind.
+_CALL = _own(nn.Module.__call__, nn.Module.__module__)
+_FORWARDS: dict[type[nn.Module], Callable[..., Any] | None] = {
+    kind: _own(kind.forward, kind.__module__)
+    for kind in (nn.Linear, nn.LayerNorm, nn.Softmax, L2Normalize, SlotWeights)
+}
+
+_LINEAR, _LAYER_NORM = torch._C._nn.linear, _own(F.layer_norm, F.__name__)
+
+
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether calling the module can do no more than its kind's own forward.
 
     Only then may its parameters be looked at beforehand: hooks, wrappers and subclasses may bring
-    them, from another device or another format, when the module is called.
+    them, from another device or another format, when the module is called. A forward that was
+    replaced, in the module or in its class, may do anything. What is put in the place of functions
+    that it calls: see :func:`noticing`.
     """
     # Asked for every module in every decoding call: no tuple is made of them.
-    return type(module) is kind and not (
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or torch_modules._global_forward_hooks
-        or torch_modules._global_forward_pre_hooks
-        or "forward" in module.__dict__
+    return (
+        type(module) is kind
+        and kind.forward is _FORWARDS.get(kind, kind.forward)
+        and kind.__call__ is _CALL
+        and not (
+            module._forward_hooks
+            or module._forward_pre_hooks
+            or torch_modules._global_forward_hooks
+            or torch_modules._global_forward_pre_hooks
+            or "forward" in module.__dict__
+        )
+    )
+
+
+def has_backward_hooks(module: nn.Module) -> bool:
+    """Whether something looks at the module's gradients, or at those of all modules."""
+    return bool(
+        module._backward_hooks
+        or module._backward_pre_hooks
+        or torch_modules._global_backward_hooks
+        or torch_modules._global_backward_pre_hooks
     )
 
 
@@ -72,6 +109,23 @@ def _is_kernels(parameter: Tensor | None, x: Tensor) -> TypeGuard[Tensor]:
     )
 
 
+def noticing() -> str | None:
+    """What would notice that a kernel runs in the place of torch's functions, or None.
+
+    A device as a default (``with torch.device``) is a function mode that looks at none of them.
+    """
+    if not (F.linear is _LINEAR and F.layer_norm is _LAYER_NORM):
+        return "a function of torch.nn.functional was replaced"
+    modes = torch._C._len_torch_function_stack()
+    if modes and not all(_is_device(torch._C._get_function_stack_at(i)) for i in range(modes)):
+        return "a function mode wants to see what is called"
+    return None
+
+
+def _is_device(mode: object) -> bool:
+    return type(mode).__name__ == "DeviceContext"
+
+
 def project(linear: nn.Module, x: Tensor, *, low_latency: bool) -> Tensor:
     """``linear(x)``, x [B, T, K]; with low_latency, by bf16_linear's kernel where its rule says so.
 
@@ -82,7 +136,9 @@ def project(linear: nn.Module, x: Tensor, *, low_latency: bool) -> Tensor:
     if low_latency and _may_serve(x) and (plain := plain_linear(linear)) is not None:
         weight, bias = plain.weight, plain.bias
         # A compiled graph holds the op, which asks the rule when it runs.
-        if _suits(x, weight) and (torch.compiler.is_compiling() or kernel_serves(x, weight, bias)):
+        if _suits(plain, x) and (
+            torch.compiler.is_compiling() or (_unnoticed(x) and kernel_serves(x, weight, bias))
+        ):
             return bf16_linear(x, weight, bias)
     projected: Tensor = linear(x)
     return projected
@@ -95,7 +151,17 @@ def _may_serve(x: Tensor) -> bool:
     return not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) == torch.bfloat16
 
 
-def _suits(x: Tensor, weight: Tensor) -> bool:
+def _unnoticed(x: Tensor) -> bool:
+    """Whether nobody sees that F.linear is not called; it has tangents, bf16_linear has none."""
+    return type(x) is Tensor and forward_ad._current_level < 0 and noticing() is None
+
+
+def _suits(linear: nn.Linear, x: Tensor) -> bool:
+    weight, bias = linear.weight, linear.bias
     if type(weight) is not nn.Parameter or weight.dtype != torch.bfloat16:
         return False
-    return not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
+    if not (bias is None or type(bias) is nn.Parameter):
+        return False
+    if not torch.is_grad_enabled():
+        return True
+    return not (x.requires_grad or weight.requires_grad or has_backward_hooks(linear))

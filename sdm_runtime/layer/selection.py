@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_modules
 
 from sdm_runtime import _core
 from sdm_runtime.layer.activations import L2Normalize, SlotWeights
 from sdm_runtime.layer.candidates import CandidateTables, is_memory
 from sdm_runtime.layer.product_keys import topk_by_table
-from sdm_runtime.layer.projection import is_plain
+from sdm_runtime.layer.projection import has_backward_hooks, is_plain
 from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.differentiable import once_differentiable
 from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
@@ -60,12 +59,7 @@ def own_weights(module: nn.Module) -> Weights:
 
 def _plain(module: nn.Module) -> bool:
     """As is_plain, and nothing looks at its gradients."""
-    return is_plain(module, type(module)) and not (
-        module._backward_hooks
-        or module._backward_pre_hooks
-        or torch_modules._global_backward_hooks
-        or torch_modules._global_backward_pre_hooks
-    )
+    return is_plain(module, type(module)) and not has_backward_hooks(module)
 
 
 def unserved(dims: Sequence[int], *tables: CandidateTables) -> str | None:
