@@ -1,10 +1,13 @@
-"""What a caller vouches for, or asks for, around calls of bf16_linear. Per thread."""
+"""What a caller vouches for, or asks for, around calls of bf16_linear.
+
+Per thread, and in asyncio per task: what one says before it waits is not said for the others.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -20,22 +23,18 @@ class Tactic:
         return self.index, self.splits
 
 
-class _Modes(threading.local):
-    static_weights: bool = False
-    forced: Tactic | None = None
-
-
-_modes = _Modes()
+_static_weights: ContextVar[bool] = ContextVar("static_weights", default=False)
+_forced: ContextVar[Tactic | None] = ContextVar("forced_tactic", default=None)
 
 
 def weights_are_static() -> bool:
-    """Whether this thread is inside :func:`static_weights`."""
-    return _modes.static_weights
+    """Whether this thread, or task, is inside :func:`static_weights`."""
+    return _static_weights.get()
 
 
 def forced() -> Tactic | None:
-    """The tactic of :func:`forced_tactic` on this thread."""
-    return _modes.forced
+    """The tactic of :func:`forced_tactic` on this thread, or task."""
+    return _forced.get()
 
 
 @contextmanager
@@ -47,12 +46,12 @@ def static_weights() -> Iterator[None]:
     True in decoding; not true right after an optimizer step on the same stream. A graph captured
     inside keeps the launches as they are, so the promise goes for its replays too.
     """
-    before = _modes.static_weights
-    _modes.static_weights = True
+    before = _static_weights.get()
+    _static_weights.set(True)
     try:
         yield
-    finally:
-        _modes.static_weights = before
+    finally:  # no reset by token: a generator of its own may end it in another context
+        _static_weights.set(before)
 
 
 @contextmanager
@@ -61,9 +60,9 @@ def forced_tactic(index: int, splits: int) -> Iterator[None]:
 
     Inside, a call that the kernel cannot serve is a ValueError, not a fallback.
     """
-    before = _modes.forced
-    _modes.forced = Tactic(index, splits)
+    before = _forced.get()
+    _forced.set(Tactic(index, splits))
     try:
         yield
     finally:
-        _modes.forced = before
+        _forced.set(before)
