@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from sdm_runtime.tensor.words import describe, layout_word
+from sdm_runtime.tensor.words import describe, dtype_word, layout_word
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,37 @@ def check_dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
             raise TypeError(_mistake(name, "a torch.Tensor", type(tensor).__name__))
         if layout := layout_word(tensor):
             raise TypeError(_mistake(name, "a dense tensor", layout))
+
+
+def check_context(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Refuse what a call would otherwise drop or change without a word.
+
+    Raises:
+        TypeError: Autocast asks for another dtype, in which nothing here computes.
+        ValueError: A tensor has a forward-mode tangent.
+    """
+    kind = x.device.type
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        if dtype != torch.bfloat16:
+            raise TypeError(_mistake("autocast", "bfloat16", dtype_word(dtype)))
+    if forward_ad._current_level >= 0:
+        for name, tensor in (("x", x), ("weight", weight), ("bias", bias)):
+            if tensor is not None and _has_tangent(tensor):
+                expected = "no tangent (there is no forward-mode derivative)"
+                raise ValueError(_mistake(name, expected, "one"))
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    transforms = torch._C._functorch
+    mapped = not torch.compiler.is_compiling()  # which has no such tensors, and breaks off here
+    while (
+        mapped
+        and transforms.is_functorch_wrapped_tensor(tensor)
+        and transforms.is_batchedtensor(tensor)
+    ):
+        tensor = transforms.get_unwrapped(tensor)  # torch cannot take a mapped tensor apart
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:

@@ -12,7 +12,7 @@ from sdm_runtime import _core
 from sdm_runtime.dispatch import Dispatch, record
 
 from . import rule
-from .checks import as_rows, check, check_dense, misaligned, unsupported
+from .checks import as_rows, check, check_context, check_dense, misaligned, unsupported
 from .launch import device_kind, launch, named_tactic, tactics
 from .modes import Tactic, forced, weights_are_static
 
@@ -25,7 +25,8 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     ``sdm_runtime.last_dispatch()`` says which and why. The library also serves operands that are
     not K-major (stride 1 along K) or whose rows do not start at multiples of 16 bytes, and K that
     is not a multiple of 8. Within a tactic of the kernel a row's bits depend neither on the other
-    rows nor on their number. Differentiable; capturable; works under torch.compile and autocast.
+    rows nor on their number. Differentiable; capturable; works under torch.compile and,
+    to bfloat16, autocast.
 
     Args:
         x: bfloat16 ``[..., K]``.
@@ -36,10 +37,13 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         bfloat16 ``[..., N]``.
 
     Raises:
-        TypeError: A tensor that is not dense, or not bfloat16 (outside autocast).
-        ValueError: Shapes that do not fit, or tensors on different devices.
+        TypeError: A tensor that is not dense, or not bfloat16 (outside autocast); autocast to
+            another dtype.
+        ValueError: Shapes that do not fit, tensors on different devices, or one with a
+            forward-mode tangent.
     """
     check_dense(x, weight, bias)
+    check_context(x, weight, bias)
     result: Tensor = _bf16_linear(x, weight, bias)
     return result
 

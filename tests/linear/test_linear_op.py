@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from linear_cases import error, operands, reference
+from torch.autograd import forward_ad
 
 import sdm_runtime
 from sdm_runtime import bf16_linear
@@ -95,6 +96,54 @@ def test_autocast_casts_the_operands():
         assert bf16_linear(x, weight, bias).dtype == torch.bfloat16
     with pytest.raises(TypeError, match="expected a bfloat16 tensor"):
         bf16_linear(x, weight, bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_to_another_dtype_is_refused(dtype):
+    """F.linear gives float16 there, which nothing here computes."""
+    given = [t.to(dtype) for t in operands(3, 16, 24)]
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert torch.nn.functional.linear(*given).dtype == torch.float16
+        with pytest.raises(
+            TypeError, match=r"\[bf16_linear\] autocast: expected bfloat16, got float16"
+        ):
+            bf16_linear(*given)
+        with torch.autocast("cpu", enabled=False):
+            assert bf16_linear(*(t.bfloat16() for t in given)).dtype == torch.bfloat16
+
+
+def tangents(name, around):
+    """The result's tangent, where one operand has one; inside of a transform."""
+    given = dict(zip(("x", "weight", "bias"), operands(3, 16, 24), strict=True))
+
+    def call(primal):
+        return around(lambda row: bf16_linear(**given | {name: row}))(primal)
+
+    return torch.func.jvp(call, (given[name],), (torch.ones_like(given[name]),))
+
+
+@pytest.mark.parametrize("name", ["x", "weight", "bias"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_tangent_is_refused_not_dropped(name, grad):
+    given = dict(zip(("x", "weight", "bias"), operands(3, 16, 24), strict=True))
+    refusal = rf"\[bf16_linear\] {name}: expected no tangent"
+    with forward_ad.dual_level(), torch.set_grad_enabled(grad):
+        for tensor in given.values():
+            tensor.requires_grad_()
+        bf16_linear(**given)  # the control: none has one
+        given[name] = forward_ad.make_dual(given[name], torch.ones_like(given[name]))
+        with pytest.raises(ValueError, match=refusal):
+            bf16_linear(**given)
+    for around in (lambda f: f, torch.func.vmap) if name == "x" else (lambda f: f,):
+        with pytest.raises(ValueError, match=refusal):
+            tangents(name, around)
+
+
+def test_a_mapped_call_inside_a_level_is_made():
+    x, weight, bias = operands(3, 16, 24)
+    with forward_ad.dual_level():
+        y = torch.func.vmap(lambda row: bf16_linear(row, weight, bias))(x)
+    assert torch.equal(y, torch.stack([bf16_linear(row, weight, bias) for row in x]))
 
 
 def test_a_cpu_call_says_that_the_library_ran():
