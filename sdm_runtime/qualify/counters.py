@@ -18,6 +18,7 @@ class Counters:
     errors: int = 0  # exceptions, in reading a key or probing
     capture_skips: int = 0  # misses inside a capture
     declined_keys: int = 0  # the key cannot be told
+    declined_library: int = 0  # torch prefers another one to cuBLAS
     declined_shapes: int = 0  # by the speed rule
     lookup_us: float = 0.0  # all calls, probes left out
     probe_us: float = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +15,7 @@ from sdm_runtime.plan.blas_step import blas_handle
 from sdm_runtime.qualify.libraries import BlasPaths, KeyUnreadableError, blas_paths
 from sdm_runtime.qualify.native_state import NativeBlas, State, open_native
 from sdm_runtime.qualify.operand_shapes import Shape, Sizes
-from sdm_runtime.qualify.settings import Values, relevant_environment, torch_settings
+from sdm_runtime.qualify.settings import Environment, Values, torch_settings
 
 Operands = tuple[Tensor, Tensor, Tensor]  # d_u, x, d_dv
 Residues = tuple[int, int, int]  # of the addresses of d_u, x and d_dv, modulo ALIGNMENT
@@ -28,7 +27,7 @@ class Key(NamedTuple):
 
     device: tuple[Any, ...]  # index, name, capability, SM count, UUID
     versions: tuple[Any, ...]  # of torch and CUDA, of the libraries; their files; our image's hash
-    environment: tuple[tuple[str, str], ...]
+    environment: tuple[tuple[str, str], ...]  # variables; the handle where they have changed
     shape: Shape
     residues: tuple[Residues, ...]
     settings: Values
@@ -41,11 +40,14 @@ class KeySource(Protocol):
     def static(self, device: torch.device, handle: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """``Key.device`` and ``Key.versions``."""
 
-    def environment(self) -> tuple[tuple[str, str], ...]:
+    def environment(self, handle: int) -> tuple[tuple[str, str], ...]:
         """``Key.environment``."""
 
     def settings(self) -> Values:
         """``Key.settings``."""
+
+    def other_library(self) -> str | None:
+        """The library that torch's products come from in cuBLAS's place, or None."""
 
     def handle(self, device: torch.device) -> int:
         """torch's handle of this thread and device, set up as for a call of torch's own."""
@@ -66,7 +68,7 @@ def read_key(source: KeySource, operands: Operands, shape: Shape) -> Key:
     return Key(
         device_facts,
         versions,
-        source.environment(),
+        source.environment(handle),
         shape,
         step_residues(operands, shape.sizes),
         source.settings(),
@@ -106,19 +108,30 @@ class ProcessSource:
     """This process: what stays is read once, what may change is read for every key."""
 
     def __init__(self) -> None:
-        """Read the environment, once and for all; nothing that touches CUDA."""
-        self._environment = relevant_environment(os.environ)
+        """Note the environment; nothing that touches CUDA."""
+        self._environment = Environment()
+        self._first, self._changed = self._environment.read(), False
         self._settings = torch_settings()
         self._devices: dict[int, tuple[Any, ...]] = {}
         self._blas: tuple[int, NativeBlas, tuple[Any, ...]] | None = None
 
-    def environment(self) -> tuple[tuple[str, str], ...]:
-        """See KeySource."""
-        return self._environment
+    def environment(self, handle: int) -> tuple[tuple[str, str], ...]:
+        """See KeySource.
+
+        The libraries read the variables when they are loaded and when a handle is made. Once they
+        have changed, nothing says which values a handle was made with: a verdict is its own.
+        """
+        now = self._environment.read()
+        self._changed = self._changed or now != self._first
+        return (*now, ("handle", str(handle))) if self._changed else now
 
     def settings(self) -> Values:
         """See KeySource."""
         return self._settings.read()
+
+    def other_library(self) -> str | None:
+        """See KeySource."""
+        return self._settings.other_library()
 
     def handle(self, device: torch.device) -> int:
         """See KeySource."""

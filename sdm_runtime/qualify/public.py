@@ -28,7 +28,8 @@ def matches_blas(d_u: Tensor, x: Tensor, d_dv: Tensor, num_parallel: int) -> boo
     """Whether gx_gemm is faster than the BLAS here, and proven to give the bits of torch.baddbmm.
 
     A first call for its kind of operands probes, which takes milliseconds and waits for the
-    operands' stream; inside a capture it declines instead. Later calls look the verdict up.
+    operands' stream; inside a capture it declines instead. Later calls look the verdict up. Where
+    torch prefers another library (``torch.backends.cuda.preferred_blas_library``), it declines.
 
     Args:
         d_u: float32 ``[N, C, hd]`` on a CUDA device.
@@ -143,7 +144,7 @@ def stats() -> dict[str, int | float]:
 
     Returns:
         lookups, hits, probes, equal, differ, changed, errors, capture_skips, declined_keys,
-        declined_shapes, lookup_us, probe_us: see ``counters.Counters``.
+        declined_library, declined_shapes, lookup_us, probe_us: see ``counters.Counters``.
     """
     return process_qualifier().stats()
 

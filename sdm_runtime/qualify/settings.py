@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ ENVIRONMENT_PREFIXES = (
     "TORCH_CUBLAS",
 )
 
+_PREFERRED = "_get_blas_preferred_backend"
+_CUBLAS = ("Cublas", "Default")  # on CUDA the default is cuBLAS
+
 # Functions of torch._C, with their arguments.
 _SWITCHES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("_get_cublas_allow_tf32", ()),
@@ -26,7 +30,7 @@ _SWITCHES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("_get_fp32_precision_getter", ("generic", "all")),
     ("_get_fp32_precision_getter", ("cuda", "all")),
     ("_get_fp32_precision_getter", ("cuda", "matmul")),
-    ("_get_blas_preferred_backend", ()),
+    (_PREFERRED, ()),
     ("_get_cublas_allow_fp16_reduced_precision_reduction", ()),
     ("_get_cublas_allow_bf16_reduced_precision_reduction", ()),
     ("_get_cublas_allow_fp16_accumulation", ()),
@@ -51,6 +55,7 @@ class TorchSettings:
 
     def __init__(self, core: Any):
         """Look the getters up, once."""
+        self._preferred = getattr(core, _PREFERRED, None)
         self._getters: list[tuple[Callable[..., Any] | None, tuple[str, ...]]] = [
             (getattr(core, name, None), arguments) for name, arguments in _SWITCHES
         ]
@@ -68,6 +73,29 @@ class TorchSettings:
                 # torch refuses to name one switch while another contradicts it: a state as well
                 values.append("contradictory")
         return tuple(values)
+
+    def other_library(self) -> str | None:
+        """The library that torch prefers to cuBLAS for its products, or None."""
+        if self._preferred is None:
+            return None
+        name: str = self._preferred().name
+        return None if name in _CUBLAS else name
+
+
+class Environment:
+    """The variables that the libraries read, as this process's dictionary has them now."""
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self._raw: dict[object, object] | None = None
+        self._values: tuple[tuple[str, str], ...] = ()
+
+    def read(self) -> tuple[tuple[str, str], ...]:
+        """As relevant_environment; a backward waits, so the names are gone through on a change."""
+        raw = os.environ._data  # type: ignore[attr-defined]
+        if raw != self._raw:
+            self._raw, self._values = dict(raw), relevant_environment(os.environ)
+        return self._values
 
 
 def relevant_environment(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

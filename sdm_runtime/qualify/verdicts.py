@@ -42,6 +42,16 @@ _SKIPPED = Decision(False, "not qualified before the capture: see sdm_runtime.qu
 _PROVEN = Decision(True, "proven to give the library's bits here")
 
 
+def _prefers(other: str) -> Decision:
+    """The library step is always cuBLAS's: beside it, gx_gemm would give bits of another library.
+
+    Which of the two ran would depend on what was qualified when: a capture's bits would not be
+    those of an eager call.
+    """
+    reason = f"torch prefers {other}: its baddbmm may give other bits than the library step"
+    return Decision(False, reason)
+
+
 class Qualifier:
     """A cache of verdicts, for any threads. Args: see KeySource and DeviceSide."""
 
@@ -102,6 +112,8 @@ class Qualifier:
     def _decide(self, operands: Operands, shape: Shape) -> tuple[Decision, str]:
         """The decision, and the counter of how it came about."""
         device, sizes = operands[0].device, shape.sizes
+        if (other := self._source.other_library()) is not None:
+            return _prefers(other), "declined_library"
         if not gx_gemm_is_faster(*sizes, self._side.sm_count(device)):
             return _NOT_FASTER, "declined_shapes"
         capturing = self._side.capturing(device)

@@ -22,14 +22,18 @@ class FakeSource:
         self.variables = ()
         self.switches = (False, "highest")
         self.native = (0,) * len(GETTERS)
+        self.other = None  # the library that torch prefers
         self.failure = None
         self.reads = 0
 
     def static(self, device, handle):
         return self.facts, self.versions
 
-    def environment(self):
+    def environment(self, handle):
         return self.variables
+
+    def other_library(self):
+        return self.other
 
     def settings(self):
         self.reads += 1

@@ -143,6 +143,24 @@ def test_tf32_is_another_key_and_its_bits_are_never_ours():
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
+def test_where_torch_prefers_another_library_the_step_is_taken():
+    """Its bits are cuBLAS's, whatever torch.baddbmm calls."""
+    before = torch.backends.cuda.preferred_blas_library()
+    try:
+        torch.backends.cuda.preferred_blas_library("cublaslt")
+        assert not qualify.matches_blas(*operands(), SIZES.sequences)
+        grads, dispatch = backward("auto")
+        expected, _ = backward("blas")
+    finally:
+        torch.backends.cuda.preferred_blas_library(before)
+    assert (dispatch["gemm"], counts("probes", "declined_library")) == ("blas", (0, 2))
+    assert "torch prefers Cublaslt" in dispatch["gemm_reason"]
+    for given, wanted in zip(grads, expected, strict=True):
+        assert torch.equal(as_bits(given), as_bits(wanted))
+    qualify.matches_blas(*operands(), SIZES.sequences)
+    assert counts("probes") == (1,)  # the control
+
+
 @pytest.mark.parametrize("way", ["current", "side", "thread"])
 def test_a_first_call_in_a_capture_leaves_everything_as_it_was(way):
     tensors = operands()

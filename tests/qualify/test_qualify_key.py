@@ -5,6 +5,7 @@ import types
 
 import pytest
 import torch
+from child_process import run_python
 
 from sdm_runtime import _core
 from sdm_runtime.qualify import settings
@@ -197,6 +198,28 @@ def test_this_torchs_settings_follow_its_switches():
         assert reader.read() != before
     finally:
         torch.set_float32_matmul_precision(precision)
+
+
+@pytest.mark.parametrize(
+    ("preferred", "other"),
+    [("Cublas", None), ("Default", None), ("Cublaslt", "Cublaslt"), ("Ck", "Ck")],
+)
+def test_the_library_that_torch_prefers(preferred, other):
+    getter = {settings._PREFERRED: lambda: types.SimpleNamespace(name=preferred)}
+    reader = TorchSettings(types.SimpleNamespace(**getter))
+    assert reader.other_library() == other
+    assert TorchSettings(types.SimpleNamespace()).other_library() is None  # no such release
+
+
+def test_what_this_torch_prefers(monkeypatch):
+    assert settings.torch_settings().other_library() is None
+    monkeypatch.setenv("TORCH_BLAS_PREFER_CUBLASLT", "1")  # torch reads it when it starts
+    assert settings.torch_settings().other_library() is None
+    done = run_python(
+        "-c",
+        "from sdm_runtime.qualify.settings import torch_settings as s; print(s().other_library())",
+    )
+    assert done.stdout.split() == ["Cublaslt"], done.stderr
 
 
 def test_the_variables_that_count():

@@ -8,7 +8,7 @@ from fake_process import operands
 from test_qualify_key import map_paths
 
 from sdm_runtime import _core
-from sdm_runtime.qualify import key
+from sdm_runtime.qualify import key, settings
 from sdm_runtime.qualify.key import ProcessSource, read_key
 from sdm_runtime.qualify.libraries import KeyUnreadableError
 from sdm_runtime.qualify.native_state import GETTERS
@@ -61,12 +61,54 @@ def test_libraries_are_looked_for_when_some_were_loaded(looked_for, monkeypatch)
     assert len(looked_for) == 2
 
 
-def test_the_environment_is_read_once(looked_for, monkeypatch):
+@pytest.mark.parametrize("name", ["CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE"])
+def test_the_environment_is_that_of_now(looked_for, monkeypatch, name):
     source = ProcessSource()
     before = key_of(source)
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-    assert key_of(source) == before
-    assert key_of(ProcessSource()) != before
+    monkeypatch.setenv("NO_VARIABLE_OF_THE_LIBRARIES", "1")
+    assert key_of(source) == before  # the control
+    with monkeypatch.context() as other:
+        other.setenv(name, "1")
+        changed = key_of(source)
+        assert (name, "1") in changed.environment
+        assert changed != before
+        assert key_of(source) == changed
+    assert key_of(source) not in (before, changed)  # a handle of that time may be in use
+
+
+def test_in_a_changed_environment_a_verdict_is_a_handles(looked_for, monkeypatch):
+    """Each has read the variables when it was made: nothing says which."""
+    source = ProcessSource()
+    before = key_of(source)
+
+    def another_thread(handle):
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentBlasHandle", lambda: handle, raising=False)
+
+    another_thread(43)
+    assert key_of(source) == before  # the control
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    third = key_of(source)
+    another_thread(44)
+    assert key_of(source) != third
+    assert before not in (third, key_of(source))
+
+
+def test_looking_for_a_change_is_cheap(monkeypatch):
+    """A backward waits: the variables are gone through after a change alone."""
+    environment, gone_through = settings.Environment(), []
+    read = settings.relevant_environment
+
+    def counted(variables):
+        gone_through.append(1)
+        return read(variables)
+
+    monkeypatch.setattr(settings, "relevant_environment", counted)
+    for value in (None, "0", "1", None):
+        if value is not None:
+            monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
+        for _ in range(3):
+            environment.read()
+    assert len(gone_through) == 3
 
 
 def test_a_process_without_the_libraries_has_no_key():

@@ -221,6 +221,23 @@ def test_threads_share_one_probe(world):
     assert world.counts("lookups", "probes", "equal", "hits") == (8, 1, 1, 7)
 
 
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_where_torch_prefers_another_library_nothing_is_taken(world, captured, asked_before):
+    """What gx_gemm would be proven against is not what runs where it is declined."""
+    if asked_before:
+        assert world.ask().matches  # the control
+    probes = len(world.side.probes)
+    world.source.other, world.side.captured = "Cublaslt", captured
+    decision = world.ask()
+    assert not decision.matches
+    assert "torch prefers Cublaslt" in decision.reason
+    assert len(world.side.probes) == probes
+    assert world.counts("declined_library", "capture_skips") == (1, 0)
+    world.source.other, world.side.captured = None, False
+    assert world.ask().matches
+
+
 def test_a_slow_shape_is_declined_before_anything_else(world):
     assert "as fast" in world.ask(operands(hd=5)).reason
     assert world.source.reads == 0
