@@ -1,12 +1,15 @@
 """Sparse delta memory layers whose forward and backward are recorded as plans and replayed.
 
 Names resolve on first use, so that importing the package loads neither torch nor the extension:
-the plan inspection tool works on a machine that has neither.
+the plan inspection tool works on a machine that has neither. The one thing that the import does is
+to ask Python for a word before it forks (``machine/forked.py``): later could be too late.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what a type checker sees of the names below
@@ -96,3 +99,20 @@ def _installed_version() -> str:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+_FORKED = f"{__name__}.machine.forked"
+
+
+def _before_fork() -> None:
+    if hasattr(sys.modules.get("torch"), "get_num_threads"):  # loaded, to its end
+        importlib.import_module(_FORKED).before_fork()
+
+
+def _after_fork_in_child() -> None:
+    if (forked := sys.modules.get(_FORKED)) is not None:
+        forked.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

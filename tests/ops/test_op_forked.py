@@ -1,4 +1,4 @@
-"""A child that is forked after its parent used threads gets an error, not a hang."""
+"""A child that is forked after its parent used threads has its own, or an error: not a hang."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from child_process import answer_of_child, run_python, torch_threads
+from child_process import answer_of_child, run_python, teams_that_stay, torch_threads
 from op_cases import Case, run
 
 CASE = Case(P=4, T=64, S=100, W=8, hd=64)
@@ -24,15 +24,27 @@ def two_threads():
         yield
 
 
-def test_a_child_forked_after_threads_is_told(two_threads):
+def _gradient():
+    return float(run(CASE).grads["v"].double().sum())
+
+
+def test_a_child_forked_after_threads_has_its_own(two_threads):
+    for work in (_sum, _gradient):
+        wanted = pytest.approx(work(), rel=1e-5)
+        assert answer_of_child(work, "fork") == wanted
+        assert work() == wanted  # the parent goes on
+
+
+def test_a_child_that_has_lost_its_threads_is_told(two_threads):
     wanted = pytest.approx(_sum(), rel=1e-5)
-    said = answer_of_child(_sum, "fork")
-    assert isinstance(said, str)
-    assert "[sdm_write_read]" in said
-    assert "torch.set_num_threads(1)" in said
-    assert '"spawn"' in said
-    # What the message advises.
-    assert answer_of_child(_sum, "fork", one_thread=True) == wanted
+    with teams_that_stay():
+        said = answer_of_child(_sum, "fork")
+        assert isinstance(said, str)
+        assert "[sdm_write_read]" in said
+        assert "torch.set_num_threads(1)" in said
+        assert '"spawn"' in said
+        # What the message advises.
+        assert answer_of_child(_sum, "fork", one_thread=True) == wanted
     assert run(CASE).readings.isfinite().all()  # the parent goes on
 
 

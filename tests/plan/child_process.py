@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import sdm_runtime
+from sdm_runtime.machine import forked
 
 _HERE = Path(__file__).parent
 _FOLDERS = (Path(sdm_runtime.__file__).parents[1], _HERE, _HERE.parent / "kernels")
@@ -42,6 +43,17 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def teams_that_stay() -> Iterator[None]:
+    """As with an OpenMP whose teams nobody can end before a fork."""
+    found = forked.omp_pause
+    forked.omp_pause = lambda: None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        forked.omp_pause = found
 
 
 def _answer(run: Callable[[], float], one_thread: bool, pipe: Connection) -> None:

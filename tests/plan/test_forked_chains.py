@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from child_process import answer_of_child, torch_threads
+from child_process import answer_of_child, teams_that_stay, torch_threads
 
 from sdm_runtime import StepChain, kernels
 
@@ -51,10 +51,18 @@ def two_threads():
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_a_forked_child_is_told(two_threads, run):
+def test_a_forked_child_has_threads_of_its_own(two_threads, run):
     run(_gemm())
-    said = _in_child(run)
-    assert "expected a process of its own" in said
-    assert "[gx_gemm]" in said or "[chain]" in said
-    assert _in_child(run, one_thread=True) == C  # what the message advises
+    assert _in_child(run) == C
+    run(_gemm())  # the parent goes on
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_a_child_that_has_lost_them_is_told(two_threads, run):
+    run(_gemm())
+    with teams_that_stay():
+        said = _in_child(run)
+        assert "expected a process of its own" in said
+        assert "[gx_gemm]" in said or "[chain]" in said
+        assert _in_child(run, one_thread=True) == C  # what the message advises
     run(_gemm())  # the parent goes on
