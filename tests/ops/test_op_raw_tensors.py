@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+
+import numpy as np
 import pytest
 import torch
 from op_cases import Case, call, make_inputs
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+
+from sdm_runtime.ops.call.plain_tensors import check_apart
 
 CASE = Case(P=2, T=20, S=8, hd=6, W=3, R=4)
 FLOATS = ("memory", "k_val", "v", "beta", "g", "q_val")
@@ -84,6 +89,67 @@ def test_inputs_in_the_bank_are_refused_and_beside_it_are_not():
     refused(inputs, ValueError, "beta: expected memory apart from the bank")
     inputs["beta"] = room[16 * 6 :].view(2, 20, 1)
     call(CASE, inputs)
+
+
+def from_numpy(x):
+    return torch.from_numpy(x.numpy())
+
+
+def set_on_an_address(x):
+    buffer = (ctypes.c_byte * x.untyped_storage().nbytes()).from_address(
+        x.untyped_storage().data_ptr()
+    )
+    return torch.frombuffer(buffer, dtype=x.dtype)
+
+
+ALIASES = {"dlpack": torch.from_dlpack, "numpy": from_numpy, "address": set_on_an_address}
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+@pytest.mark.parametrize("name", ["k_val", "v", "q_val"])
+def test_another_storage_over_the_bank_is_refused(alias, name):
+    inputs = make_inputs(CASE)
+    wide = inputs[name].shape[-1]
+    lying = 2 * 20 * wide  # elements that the input takes
+    room = torch.zeros(1000)
+    other = ALIASES[alias](room).flatten()
+    if alias != "dlpack":  # which shares the storage
+        assert other.untyped_storage().data_ptr() == room.data_ptr()
+    # The bank in the middle; inputs that begin before it, in it, at its end, and a wide view.
+    inputs["memory"] = room[500:596].view(16, 6)
+    for first, refusal in ((501 - lying, True), (550, True), (595, True), (596, False)):
+        inputs[name] = other[first : first + lying].view(2, 20, wide)
+        if refusal:
+            refused(inputs, ValueError, f"{name}: expected memory apart from the bank")
+        else:
+            call(CASE, inputs)
+    inputs[name] = other[500 - lying : 500].view(2, 20, wide)
+    call(CASE, inputs)
+
+
+def test_storages_that_begin_apart_are_told_by_their_elements():
+    """A storage of its own that begins inside of the bank's: the bases differ."""
+    inputs = make_inputs(CASE)
+    room = np.zeros(400, dtype=np.float32)
+    whole, part = torch.from_numpy(room), torch.from_numpy(room[50:])
+    inputs["memory"] = whole[:96].view(16, 6)
+    inputs["beta"] = part[:40].view(2, 20, 1)
+    assert part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
+    refused(inputs, ValueError, "beta: expected memory apart from the bank")
+    inputs["beta"] = part[46:86].view(2, 20, 1)
+    call(CASE, inputs)
+
+
+def test_what_has_no_elements_or_few_lies_nowhere_else():
+    room = torch.zeros(400)
+    bank = room[100:196].view(16, 6)
+    for apart in (room[150:150], room[120:120].view(0, 3), room[99:100].expand(50, 1), room[196:]):
+        check_apart(bank, "x", apart)
+    check_apart(bank[:0], "x", room)
+    spread = room.as_strided((2, 3), (50, 1), 90)  # rows before and in the bank
+    for within in (room[195:196].expand(50, 1), spread, room[:101], room, room[100:].view(-1, 1)):
+        with pytest.raises(ValueError, match="x: expected memory apart from the bank"):
+            check_apart(bank, "x", within)
 
 
 def test_a_bank_without_memory_is_refused_by_forward_and_backward():

@@ -38,9 +38,15 @@ def check_plain(name: str, x: Tensor) -> None:
 
 
 def check_apart(memory: Tensor, name: str, x: Tensor) -> None:
-    """Raise ValueError when x lies in the bank's memory, which changes while x is still read."""
-    if x.untyped_storage().data_ptr() != memory.untyped_storage().data_ptr():
-        return
+    """Raise ValueError when x lies in the bank's memory, which changes while x is still read.
+
+    By addresses: two storages may lie over one memory, as torch.from_numpy makes them. A tensor
+    without elements lies nowhere. What the system maps at two addresses is not seen.
+    """
     first, bank = x.data_ptr(), memory.data_ptr()
-    if first < bank + extent_bytes(memory) and bank < first + extent_bytes(x):
+    if first >= bank:
+        over = first < bank + memory.nbytes  # one that is not contiguous is refused anyway
+    else:  # the storage's end is sooner found than the last element's
+        over = bank < first + x.untyped_storage().nbytes() and bank < first + extent_bytes(x)
+    if over and x.numel() and memory.numel():
         raise ValueError(f"[{_OP}] {name}: expected memory apart from the bank, got a part of it")
