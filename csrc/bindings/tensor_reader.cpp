@@ -213,11 +213,13 @@ bool TensorReader::read_into(py::handle tensor, TensorRef& ref) const {
   read_sizes(strides, ref.ndim, ref.strides);
   if (PyErr_Occurred()) throw py::error_already_set();
 
-  // What its storage holds: it may have been resized.
+  // What its storage holds: it may have been resized. Of an empty one nothing is read.
   const int64_t held = number(call(call(tensor, name.untyped_storage), name.nbytes));
   const int64_t first = number(call(tensor, name.storage_offset)) * dtype_bytes(ref.dtype);
   const uint64_t extent = extent_bytes(ref);
-  if (static_cast<uint64_t>(held) < static_cast<uint64_t>(first) + extent) return false;
+  if (extent > 0 && static_cast<uint64_t>(held) < static_cast<uint64_t>(first) + extent) {
+    return false;
+  }
 
   // A wrapper (a fake or a distributed tensor) says what it stands for, and has no memory.
   if (ref.data == nullptr && extent > 0) return false;
