@@ -13,6 +13,7 @@ from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.differentiable import once_differentiable
 from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.refs import operand_refs, plan_memory
+from sdm_runtime.tensor.transforms import check_transforms
 from sdm_runtime.tensor.words import describe
 from sdm_runtime.tensor.written import launch_stream
 
@@ -37,9 +38,11 @@ def token_gates(a: Tensor, b: Tensor, A_log: Tensor, dt_bias: Tensor) -> _Pair:
         beta and g, float32 ``[B*H, T, 1]``: head h of batch element b is sequence ``b*H + h``.
 
     Raises:
-        TypeError: A tensor that is not dense.
-        ValueError: Shapes that do not fit, or tensors on different devices.
+        TypeError: A tensor that is not dense, or that torch.func transforms.
+        ValueError: Shapes that do not fit, tensors on different devices, or one with a tangent.
     """
+    if not torch.compiler.is_compiling():
+        check_transforms("token_gates", {"a": a, "b": b, "A_log": A_log, "dt_bias": dt_bias})
     a, b = _fit(a), _fit(b)
     A_log, dt_bias = _fit(A_log).contiguous(), _fit(dt_bias).contiguous()
     # What the operator is for: its dispatch would cost every other call time.

@@ -116,6 +116,8 @@ def noticing() -> str | None:
     """
     if not (F.linear is _LINEAR and F.layer_norm is _LAYER_NORM):
         return "a function of torch.nn.functional was replaced"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "torch.func transforms what is called"
     modes = torch._C._len_torch_function_stack()
     if modes and not all(_is_device(torch._C._get_function_stack_at(i)) for i in range(modes)):
         return "a function mode wants to see what is called"

@@ -23,6 +23,7 @@ from sdm_runtime.plan.plan import Plan
 from sdm_runtime.tensor.differentiable import once_differentiable
 from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.refs import operand_refs
+from sdm_runtime.tensor.transforms import check_transforms
 from sdm_runtime.tensor.words import describe
 from sdm_runtime.tensor.written import launch_stream
 
@@ -113,8 +114,11 @@ def select_slots(
         both scores, summed in a fixed order.
 
     Raises:
-        ValueError: Scores of another shape.
+        TypeError: torch.func transforms the scores.
+        ValueError: Scores of another shape, or with a tangent.
     """
+    if not torch.compiler.is_compiling():
+        check_transforms("slot_select", {"key_scores": key_scores, "query_scores": query_scores})
     columns = heads * sum(dims)
     for name, scores in (("key_scores", key_scores), ("query_scores", query_scores)):
         if scores.ndim != 3 or scores.shape[2] != columns:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from sdm_runtime.tensor.transforms import has_tangent
 from sdm_runtime.tensor.words import describe, dtype_word, layout_word
 
 
@@ -47,21 +48,9 @@ def check_context(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
             raise TypeError(_mistake("autocast", "bfloat16", dtype_word(dtype)))
     if forward_ad._current_level >= 0:
         for name, tensor in (("x", x), ("weight", weight), ("bias", bias)):
-            if tensor is not None and _has_tangent(tensor):
+            if tensor is not None and has_tangent(tensor):
                 expected = "no tangent (there is no forward-mode derivative)"
                 raise ValueError(_mistake(name, expected, "one"))
-
-
-def _has_tangent(tensor: Tensor) -> bool:
-    transforms = torch._C._functorch
-    mapped = not torch.compiler.is_compiling()  # which has no such tensors, and breaks off here
-    while (
-        mapped
-        and transforms.is_functorch_wrapped_tensor(tensor)
-        and transforms.is_batchedtensor(tensor)
-    ):
-        tensor = transforms.get_unwrapped(tensor)  # torch cannot take a mapped tensor apart
-    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:

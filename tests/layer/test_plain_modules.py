@@ -293,6 +293,13 @@ def test_a_tangent_goes_through_a_projection(kernel_wins: Seen) -> None:
     assert not kernel_wins
 
 
+def test_a_mapped_projection_is_called(kernel_wins: Seen) -> None:
+    module, x = linear(), torch.stack([rows(), rows()])
+    made = torch.func.vmap(lambda own: project(module, own, low_latency=True))(x)
+    torch.testing.assert_close(made, module(x), atol=0.02, rtol=0.02)
+    assert not kernel_wins
+
+
 def test_a_forward_that_was_replaced_before_this_package_is_found() -> None:
     def other(self: nn.Linear, x: Tensor) -> Tensor:
         return x
