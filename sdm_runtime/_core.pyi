@@ -142,6 +142,9 @@ def event_order(
     stream: int,
     /,
 ) -> None: ...
+def outside_slot(
+    refs: Operands, num_slots: int, bank_rows: int, /
+) -> tuple[str, int, int] | None: ...
 def chunk_prepare(
     refs: Operands,
     chain: Operands | None,

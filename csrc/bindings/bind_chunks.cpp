@@ -6,6 +6,7 @@
 #include "kernels/chunk/chunk_prepare/chunk_prepare.h"
 #include "kernels/chunk/chunk_readings/chunk_readings.h"
 #include "kernels/chunk/event_order/event_order.h"
+#include "kernels/chunk/event_order/outside_slots.h"
 #include "kernels/chunk/pair_matrices/pair_matrices.h"
 #include "kernels/chunk/token_gradients/token_gradients.h"
 
@@ -21,11 +22,29 @@ void run_event_order(const Operands& refs, int64_t num_slots, int64_t bank_rows,
   args.q_idx = refs.at("q_idx");
   args.sorted_slots = refs.at("sorted_slots");
   args.order = refs.at("order");
+  if (refs.contains("outside")) args.outside = refs.at("outside");
   args.num_slots = num_slots;
   args.bank_rows = bank_rows;
   args.chunk_size = chunk_size;
   args.first_step = first_step;
   launch_now(event_order, args, args.k_idx.device, stream);
+}
+
+// The argument's name, the sequence and the value of the first slot outside; k_idx comes first.
+std::optional<std::tuple<const char*, int64_t, int64_t>> outside_slot(const Operands& refs,
+                                                                      int64_t num_slots,
+                                                                      int64_t bank_rows) {
+  const py::gil_scoped_release release;
+  for (const char* name : {"k_idx", "q_idx"}) {
+    const TensorRef& indices = refs.at(name);
+    expect_device("outside_slot", name, indices, Device{});
+    SDM_EXPECT(indices.ndim == 3, kValue, "outside_slot", name, "[P, T, .]", indices.describe());
+    const bool legal = indices.dtype == Dtype::kInt32 || indices.dtype == Dtype::kInt64;
+    SDM_EXPECT(legal, kType, "outside_slot", name, "int32 or int64", indices.describe());
+    const auto found = find_outside_slot(indices, num_slots, bank_rows);
+    if (found) return std::tuple{name, found->sequence, found->value};
+  }
+  return {};
 }
 
 ChainRecordRefs chain_refs(const Operands& refs) {
@@ -125,6 +144,7 @@ void run_chunk_readings(const Operands& refs, int64_t first_step, uintptr_t stre
 
 void bind_chunks(py::module_& module) {
   module.def("event_order", &run_event_order);
+  module.def("outside_slot", &outside_slot);
   module.def("chunk_prepare", &run_chunk_prepare);
   module.def("pair_matrices", &run_pair_matrices);
   module.def("chunk_inverse", &run_chunk_inverse);

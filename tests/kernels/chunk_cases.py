@@ -30,6 +30,7 @@ class ChunkCase:
     shared: bool = False  # all sequences have the whole bank
     doubled: bool = False  # every second entry names the slot of the one before it
     decay: float = 1.0  # g is uniform in [-decay, 0]
+    outside: float = 0.0  # this share of the entries names a row outside its sequence
     first_step: int = 0  # the staged chunks start here
     seed: int = 0
 
@@ -67,9 +68,12 @@ def chunk_inputs(case: ChunkCase) -> Tensors:
     def normal(width: int) -> torch.Tensor:
         return torch.randn(*lead, width, generator=gen).to(case.values)
 
+    k_idx, q_idx = k_idx + base, q_idx + base
+    if case.outside:
+        k_idx, q_idx = (_some_outside(case, x, gen) for x in (k_idx, q_idx))
     return {
-        "k_idx": (k_idx + base).to(case.indices),
-        "q_idx": (q_idx + base).to(case.indices),
+        "k_idx": k_idx.to(case.indices),
+        "q_idx": q_idx.to(case.indices),
         "k_val": normal(case.W),
         "q_val": normal(case.R),
         "beta": torch.rand(*lead, 1, generator=gen).to(case.values),
@@ -77,14 +81,42 @@ def chunk_inputs(case: ChunkCase) -> Tensors:
     }
 
 
+def _owned(case: ChunkCase) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every sequence's first row and the end of its rows, [P, 1, 1]."""
+    first = torch.arange(case.P).view(-1, 1, 1) * (0 if case.shared else case.S)
+    return first, first + (case.P * case.S if case.shared else case.S)
+
+
+def _some_outside(case: ChunkCase, x: torch.Tensor, gen: torch.Generator) -> torch.Tensor:
+    """With rows of other sequences, of no bank, and what an int32 would take for a row."""
+    first, end = _owned(case)
+    foreign = [first - 1, end, *(torch.full_like(first, v) for v in (2**31 - 1, -(2**31)))]
+    if case.indices == torch.int64:
+        foreign += [first + 2**32, first - 2**32, first + 2**40, first + 2**31]
+        foreign += [torch.full_like(first, v) for v in (2**63 - 1, -(2**63))]
+    pick = torch.randint(len(foreign), x.shape, generator=gen)
+    values = torch.cat(foreign, 2).expand(*x.shape[:2], -1).gather(2, pick)
+    return torch.where(torch.rand(x.shape, generator=gen) < case.outside, values, x)
+
+
+def outside_of(case: ChunkCase, x: torch.Tensor) -> torch.Tensor:
+    """Which of the indices are outside."""
+    first, end = _owned(case)
+    return (x.long() < first) | (x.long() >= end)
+
+
 def chunk_order(case: ChunkCase, inputs: Tensors) -> Tensors:
-    """Every staged chunk's events in stable order by slot, padding last, by torch's sort."""
+    """Every staged chunk's events in stable order by slot, by torch's sort.
+
+    Those outside come last but for padding.
+    """
     tokens, rows = case.steps * case.C, case.P * case.S
-    slots = torch.full((case.P, tokens, case.W + case.R), rows, dtype=torch.int64)
-    slots[:, : case.T] = torch.cat((inputs["k_idx"], inputs["q_idx"]), 2)
+    slots = torch.full((case.P, tokens, case.W + case.R), rows + 1, dtype=torch.int64)
+    given = torch.cat([inputs[name].long() for name in ("k_idx", "q_idx")], 2)
+    slots[:, : case.T] = given.masked_fill(outside_of(case, given), rows)
     staged = slots.view(case.P, case.steps, case.C, -1).transpose(0, 1)[case.first_step :]
     found = torch.sort(staged.reshape(case.chunks, -1), dim=1, stable=True)
-    sorted_slots = found.values.masked_fill(found.values == rows, -1)
+    sorted_slots = found.values.masked_fill(found.values >= rows, -1)
     return {"sorted_slots": sorted_slots.to(I32), "order": found.indices.to(I32)}
 
 
@@ -172,6 +204,21 @@ CASES = {
     "alone, one write": ChunkCase(W=1, R=2, S=100),
     "doubled": ChunkCase(P=1, W=4, R=5, S=300, doubled=True),
     "doubled, a gate a write": ChunkCase(P=1, W=5, R=4, S=100, gates=5, doubled=True),
+}
+
+
+# What only a device, or a twin that is called by itself, ever meets.
+OUTSIDE = {
+    "outside": ChunkCase(outside=0.2),
+    "outside, int64": ChunkCase(outside=0.3, indices=torch.int64, gates=3),
+    "outside, the last row is hot": ChunkCase(outside=0.3, S=2, W=6, R=5, repeats=True, P=3),
+    "outside, one slot": ChunkCase(outside=0.5, S=1, W=2, R=3, repeats=True),
+    "outside, shared": ChunkCase(outside=0.2, P=3, shared=True, indices=torch.int64),
+    "outside, later steps": ChunkCase(outside=0.2, first_step=1, P=3, values=BF16),
+    "outside, long chunk": ChunkCase(outside=0.1, P=1, T=250, C=128, W=4, R=3, S=70),
+    "outside, wide": ChunkCase(outside=0.3, P=1, T=20, W=33, R=40, S=60, gates=33),
+    "outside, many slots": ChunkCase(outside=0.2, S=65537, indices=torch.int64),
+    "all outside": ChunkCase(outside=1.0, S=300),
 }
 
 

@@ -32,6 +32,7 @@ class Shape:
     hot: bool = False  # most entries on few slots
     picks: str = "uniform"  # or "skewed", "one-hot": as trained models pick slots
     repeat: bool = False  # a token may name a slot twice
+    without_slot: bool = False  # every third entry by token has row -1 and weight -0
     per_entry: bool = False  # the snapshot layout
     no_snapshot: bool = False  # fx_write keeps none
     types: tuple[str, str, str] = (BF16, BF16, BF16)
@@ -162,6 +163,12 @@ def planes(shape: Shape, per_token: int) -> torch.Tensor:
     return torch.full((count, shape.chunks * shape.chunk * per_token), -7.25e30)
 
 
+def leave_out(slots: torch.Tensor, weights: torch.Tensor) -> None:
+    """Makes every third entry one without a slot, in place."""
+    for x, none in ((slots, -1), (weights, -0.0)):
+        x.view(-1)[::3] = none
+
+
 def gwr_case(shape: Shape):
     draw = Draw(shape.seed, shape.special)
     tokens = shape.chunks * shape.chunk
@@ -176,6 +183,8 @@ def gwr_case(shape: Shape):
         "d_dv": torch.full((tokens, shape.hd), -7.25e30),
         "dpd": planes(shape, shape.writes),
     }
+    if shape.without_slot:
+        leave_out(tensors["slots"], tensors["pd"])
     sizes = {"num_parallel": shape.sequences, "chunk_size": shape.chunk, "num_tokens": shape.tokens}
     return tensors, sizes
 
@@ -252,10 +261,15 @@ def read_case(shape: Shape):
     slots[padding_tokens(shape)] = 0
     slots = slots.view(tokens, -1)
     rows = (shape.chunks, shape.chunk, shape.hd)
+    bank = draw.rows(shape.types[0], shape.sequences * shape.slots, shape.hd)
+    v = draw.rows(shape.types[0], tokens, shape.hd).view(rows)
+    weights = draw.floats(*slots.shape)
+    if shape.without_slot:
+        leave_out(slots, weights)
     tensors = {
-        "bank": draw.rows(shape.types[0], shape.sequences * shape.slots, shape.hd),
-        "v": draw.rows(shape.types[0], tokens, shape.hd).view(rows),
-        "row_weights": row_weights(slots, draw.floats(*slots.shape)),
+        "bank": bank,
+        "v": v,
+        "row_weights": row_weights(slots, weights),
         "residual": torch.full(rows, -7.25e30),
         "reading": torch.full(rows, -7.25e30),
     }

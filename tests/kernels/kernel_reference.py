@@ -117,7 +117,8 @@ def _token_row(rows: torch.Tensor, row: int, hd: int) -> dict:
 
 
 def _stored_row(rows: Rows, row: int, hd: int) -> dict:
-    return {c: rows.get(row, c) for c in range(hd)}
+    """Zeros for row -1."""
+    return {c: ZERO if row < 0 else rows.get(row, c) for c in range(hd)}
 
 
 @np.errstate(all="ignore")
@@ -275,7 +276,8 @@ def fx_read(
             if not padding and out is outputs[0]:
                 acc = [values.get(row, c) for c in range(hd)]
             for slot, weight in [] if padding else part:
-                acc = [fma(weight, rows.get(slot, c), acc[c]) for c in range(hd)]
+                row_of_slot = _stored_row(rows, slot, hd)
+                acc = [fma(weight, row_of_slot[c], acc[c]) for c in range(hd)]
             out[row] = acc
 
 

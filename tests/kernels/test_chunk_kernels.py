@@ -97,8 +97,10 @@ def test_operands_of_the_forwards_steps(name: str) -> None:
             valid = kind.slot.numel()
             assert torch.equal(slots[:, part].flatten()[:valid].long(), kind.slot)
             assert close(weights[:, part].flatten()[:valid], exact)
-            assert not slots[:, part].flatten()[valid:].any()
-            assert not weights[:, part].flatten()[valid:].any()
+            assert (slots[:, part].flatten()[valid:] == -1).all()
+            nothing = weights[:, part].flatten()[valid:]
+            assert not nothing.any()
+            assert nothing.signbit().all()
         words = steps.updates[n, :, 0]
         place = (words >> 9 & 0xFF) * case.W + (words & 0xFF)
         pd = chain["pd"].view(case.chunks, -1)[n]
@@ -166,7 +168,8 @@ def check_numbers(case, inputs, chain, n, of, places, read_places) -> None:
         assert (flat[valid:] == rest).all()
     slots = chain["slots"][rows].flatten()
     assert torch.equal(slots[:valid].long(), of.writes.slot)
-    assert not slots[valid:].any()
+    assert (slots[valid:] == -1).all()
+    assert chain["pd"][rows].flatten()[valid:].signbit().all()
     rec, qrec = chain["rec"][n], chain["qrec"][n]
     at = torch.tensor(places[:valid], dtype=torch.int64)
     assert torch.equal(rec[:valid, 1].long(), of.writes.slot[at])

@@ -10,6 +10,7 @@ from chunk_cases import (
     BF16,
     F32,
     ORDER_CASES,
+    OUTSIDE,
     ChunkCase,
     Tensors,
     chain_outputs,
@@ -17,6 +18,7 @@ from chunk_cases import (
     chunk_order,
     gradient_inputs,
     gradient_outputs,
+    outside_of,
     poisoned,
     prepare_outputs,
 )
@@ -128,7 +130,14 @@ ORDERS = {
     "global": ChunkCase(P=2, T=500, C=256, W=128, R=127, S=4000, shared=True),
     "largest": ChunkCase(P=1, T=500, C=256, W=256, R=256, S=70000),
     "one token": ChunkCase(P=32, T=1, W=32, R=32, S=16384),
-} | ORDER_CASES
+    "outside, b6": ChunkCase(P=16, T=64 * 20 - 5, C=64, W=16, R=16, S=4096, outside=0.1),
+    "outside, b8": ChunkCase(P=2, T=640, C=64, W=64, R=64, S=65536, outside=0.1),
+    "outside, wide": ChunkCase(
+        P=1, T=250, C=64, W=33, R=64, S=2**19 + 1, outside=0.1, indices=torch.int64
+    ),
+    "outside, global": ChunkCase(P=2, T=500, C=256, W=128, R=127, S=4000, outside=0.1),
+}
+ORDERS |= ORDER_CASES | OUTSIDE
 
 
 def _order(case: ChunkCase, inputs: Tensors) -> Tensors:
@@ -158,10 +167,44 @@ def test_event_order_on_a_gpu_and_in_a_graph(name: str) -> None:
     assert differing(on_cpu(found), _order(case, other)) == []
 
 
-def test_slots_of_other_sequences_on_a_gpu() -> None:
-    """No call may have them: every event stays in the order, and every slot in its rows."""
-    case = ChunkCase(P=2, T=32, S=50)
+def _prepared(case: ChunkCase, inputs: Tensors) -> Tensors:
+    """All that chunk_prepare writes, by order and weights on the device of the inputs."""
+    device = inputs["k_idx"].device
+    chain, out = (
+        {k: x.to(device) for k, x in made.items()}
+        for made in (chain_outputs(case), prepare_outputs(case))
+    )
+    events, steps = chunk_kernels.prepare_chunks(
+        Inputs(**inputs, v=torch.empty(0)),
+        _geometry(case),
+        Segment(case.first_step, case.steps),
+        chunk_kernels.EventOrder(**_order(case, inputs)),
+        BF16 if case.bf16_weights else F32,
+        ChainRecords(events=out["events"], **chain),
+    )
+    return chain | events._asdict() | steps._asdict()
+
+
+@pytest.mark.parametrize("name", [name for name, c in OUTSIDE.items() if not c.first_step])
+def test_records_and_gradients_of_entries_outside(name: str) -> None:
+    """Words, rows and places are the twin's, and what has no slot weighs the same zeros."""
+    case = OUTSIDE[name]
     inputs = chunk_inputs(case)
-    inputs["k_idx"][:, 3:9] = torch.tensor([-1, 2**31 - 1, -(2**31)], dtype=torch.int32)
-    inputs["q_idx"][0, 5], inputs["q_idx"][1, 5] = 50, 49
-    assert differing(on_cpu(_order(case, on_gpu(inputs))), _order(case, inputs)) == []
+    wanted, found = _prepared(case, inputs), on_cpu(_prepared(case, on_gpu(inputs)))
+    whole = ("slots", "bpre", "places", "beta")
+    assert differing({k: found[k] for k in whole}, {k: wanted[k] for k in whole}) == []
+    for key in ("rec", "qrec", "updates"):
+        assert torch.equal(found[key][..., :2], wanted[key][..., :2]), key
+        none = (wanted[key][..., 0] & 1 << 17) != 0
+        assert none.any()
+        assert torch.equal(found[key][none], wanted[key][none]), key
+    none = wanted["row_weights"][..., 0] == -1
+    assert torch.equal(found["row_weights"][none], wanted["row_weights"][none])
+    none = wanted["slots"] == -1
+    assert torch.equal(found["pd"][none].view(torch.int32), wanted["pd"][none].view(torch.int32))
+
+    given = on_gpu(gradient_inputs(case) | {k: wanted[k] for k in ("events", "beta")})
+    gradients = on_cpu(_gradients(case, given, case.steps))
+    assert not any(x.isnan().any() for x in gradients.values())
+    for key, index in (("dk", "k_idx"), ("dq", "q_idx")):
+        assert not gradients[key][outside_of(case, inputs[index])].any(), key

@@ -247,3 +247,12 @@ def test_misaligned_rows_take_the_element_path() -> None:
     library.launch("gx_gds", library.chosen("gx_gds", values), values)
     library.twin("gx_gds", block_values("gx_gds", tensors, sizes, 0))
     assert differing({"grad": shifted}, {"grad": tensors["grad"]}) == []
+
+
+@pytest.mark.parametrize("kernel", ["gx_gwr", "fx_read"])
+@pytest.mark.parametrize("hd", [36, 77, 128, 256])
+def test_entries_without_a_slot_give_the_twins_bits(kernel: str, hd: int) -> None:
+    for seed, row in enumerate((BF16, F32)):
+        shape = Shape(hd=hd, writes=9, reads=8, types=(row, row, row), without_slot=True, seed=seed)
+        assert_same_bits(kernel, shape, ti=1)
+        assert_same_bits(kernel, replace(shape, special=True), ti=0)

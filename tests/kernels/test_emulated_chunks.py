@@ -13,6 +13,7 @@ from chunk_cases import (
     BF16,
     CASES,
     ORDER_CASES,
+    OUTSIDE,
     POISON,
     READINGS,
     TRIANGLES,
@@ -115,9 +116,9 @@ def _order_launch(entry: str, case: ChunkCase, threads: int) -> Launch:
     return Launch(entry, (case.chunks, 1, 1), (threads, 1, 1), room)
 
 
-@pytest.mark.parametrize("name", CASES | ORDER_CASES)
+@pytest.mark.parametrize("name", CASES | ORDER_CASES | OUTSIDE)
 def test_event_order_gives_the_twins_bits(name: str) -> None:
-    case = (CASES | ORDER_CASES)[name]
+    case = (CASES | ORDER_CASES | OUTSIDE)[name]
     inputs = chunk_inputs(case)
     values = _order_values(case, inputs)
     found = _assert_same_bits("event_order", values, order_outputs(case))
@@ -183,9 +184,41 @@ def _assert_whole_chunks_agree(values: dict, outputs: dict, expected: dict) -> N
         assert differing(found, {key: expected[key] for key in found}) == [], launch
 
 
-@pytest.mark.parametrize("name", CASES)
+def _flag_words(case: ChunkCase, inputs: dict, entry: str = "") -> list[int]:
+    """What event_order leaves in a flag that is clear; entry: on a device."""
+    values, flag = _order_values(case, inputs), torch.zeros(2, dtype=torch.int64)
+    values |= order_outputs(case) | {"outside": flag}
+    if entry:
+        emulation().launch("event_order", _order_launch(entry, case, 64), values)
+    else:
+        emulation().twin("event_order", values)
+    return flag.tolist()
+
+
+@pytest.mark.parametrize("indices", [torch.int32, torch.int64])
+def test_event_order_tells_of_slots_outside(indices: torch.dtype) -> None:
+    """Of the first write and the first read of a chunk; the value as near as an int32 comes."""
+    case = ChunkCase(P=3, T=1, C=16, S=5, indices=indices)
+    kernels = ("", *ORDER_ENTRIES)
+    inputs = chunk_inputs(case)
+    assert all(_flag_words(case, inputs, entry) == [0, 0] for entry in kernels)
+    values = [-1, 0, 4, 10, 15, 2**31 - 1, -(2**31)]
+    values += (
+        [2**31, 2**32 + 6, 2**63 - 1, -(2**31) - 1, -(2**63)] if case.indices.itemsize == 8 else []
+    )
+    for value in values:
+        near = max(-(2**31), min(2**31 - 1, value)) & 0xFFFFFFFF
+        for name, word in (("k_idx", 0), ("q_idx", 1)):
+            wrong = {k: x.clone() for k, x in inputs.items()}
+            wrong[name][1, 0, 1], wrong[name][1, 0, 2] = value, 999
+            wanted = [0, 0]
+            wanted[word] = 2 << 32 | near
+            assert all(_flag_words(case, wrong, entry) == wanted for entry in kernels), value
+
+
+@pytest.mark.parametrize("name", CASES | OUTSIDE)
 def test_chunk_kernels_give_the_twins_bits(name: str) -> None:
-    case = CASES[name]
+    case = (CASES | OUTSIDE)[name]
     values = _prepare_values(case, chunk_inputs(case))
     outputs = prepare_outputs(case) | {"beta_rows": chain_outputs(case)["beta"]}
     _assert_same_bits("chunk_prepare", values, outputs)

@@ -8,11 +8,13 @@ from chunk_cases import (
     CASES,
     I32,
     ORDER_CASES,
+    OUTSIDE,
     POISON,
     ChunkCase,
     chunk_inputs,
     chunk_order,
     order_outputs,
+    outside_of,
     sizes,
 )
 
@@ -22,9 +24,9 @@ from sdm_runtime.ops.chunks import chunk_kernels
 from sdm_runtime.ops.chunks.chunk_kernels import event_order
 
 
-@pytest.mark.parametrize("name", CASES | ORDER_CASES)
+@pytest.mark.parametrize("name", CASES | ORDER_CASES | OUTSIDE)
 def test_the_order_is_that_of_a_stable_sort(name: str) -> None:
-    case = (CASES | ORDER_CASES)[name]
+    case = (CASES | ORDER_CASES | OUTSIDE)[name]
     inputs = chunk_inputs(case)
     order = event_order(Inputs(**inputs, v=torch.empty(0)), *sizes(case))
     wanted = chunk_order(case, inputs)
@@ -50,30 +52,29 @@ def test_orders_in_banks_of_many_rows(rows: int, indices: torch.dtype) -> None:
         found[:, 1, 0], found[:, 1, 1] = low.flatten(), low.flatten() + (slots or rows) - 1
         parts = {"k_idx": found[..., :3], "q_idx": found[..., 3:]}
         inputs = {name: x.to(indices).contiguous() for name, x in parts.items()}
-        case = ChunkCase(P=2, T=40, W=3, R=2, S=rows // 2)
-        geometry = sizes(case)[0]._replace(slots=slots)
+        case = ChunkCase(P=2, T=40, W=3, R=2, S=rows // 2, shared=not slots)
         given = Inputs(**inputs, **dict.fromkeys(("k_val", "v", "beta", "g", "q_val"), found))
-        order = event_order(given, geometry, sizes(case)[1])
+        order = event_order(given, *sizes(case))
         wanted = chunk_order(case, inputs)
         assert torch.equal(order.order, wanted["order"])
         assert torch.equal(order.sorted_slots, wanted["sorted_slots"])
 
 
-def test_slots_of_other_sequences_are_taken_for_the_last_row() -> None:
-    """No call may have them. Every event stays in the order, every slot in its sequence's rows."""
-    case = ChunkCase(P=2, T=32, S=50)
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_events_outside_have_no_slot_and_stand_before_padding(name: str) -> None:
+    case = OUTSIDE[name]
     inputs = chunk_inputs(case)
-    inputs["k_idx"][:, 3:9] = torch.tensor([-1, 2**31 - 1, -(2**31)], dtype=I32)
-    inputs["q_idx"][0, 5], inputs["q_idx"][1, 5] = 50, 49
     order = event_order(Inputs(**inputs, v=torch.empty(0)), *sizes(case))
-    low = torch.tensor([0, 50]).view(2, 1, 1)
-    for name, x in inputs.items():
-        if name.endswith("_idx"):
-            outside = (x < low) | (x >= low + 50)
-            inputs[name] = torch.where(outside, (low + 49).to(I32), x)
-    wanted = chunk_order(case, inputs)
-    assert torch.equal(order.order, wanted["order"])
-    assert torch.equal(order.sorted_slots, wanted["sorted_slots"])
+    outside = torch.cat([outside_of(case, inputs[n]) for n in ("k_idx", "q_idx")], 2)
+    assert outside.any()
+    for n in range(case.chunks):
+        step, sequence = case.first_step + n // case.P, n % case.P
+        here = outside[sequence, step * case.C : (step + 1) * case.C].flatten()
+        wanted = here.nonzero().flatten().tolist()
+        padding = list(range(here.numel(), case.events))
+        without = order.order[n][order.sorted_slots[n] < 0]
+        assert without.tolist() == wanted + padding
+        assert sorted(order.order[n].tolist()) == list(range(case.events))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,8 @@ def test_slots_of_other_sequences_are_taken_for_the_last_row() -> None:
         ({"order": torch.Tensor.long}, TypeError, "order: expected int32 [6, 112], got int64"),
         ({"order": lambda x: x[1:]}, ValueError, "and a divisor of the 5 chunks, got 2"),
         ({"order": lambda x: x[:4]}, ValueError, "sorted_slots: expected int32 [4, 112]"),
+        ({"outside": torch.Tensor.int}, TypeError, "outside: expected int64 [2], got int32 [2]"),
+        ({"outside": lambda x: x[:1]}, ValueError, "outside: expected int64 [2], got int64 [1]"),
         ({"rows": 0}, ValueError, "bank_rows: expected 1..2^31 - 1, got 0"),
         ({"rows": 2**31}, ValueError, f"bank_rows: expected 1..2^31 - 1, got {2**31}"),
         ({"slots": 8}, ValueError, "num_slots: expected 0, or those of each of 2 sequences in 18"),
@@ -105,6 +108,7 @@ def test_wrong_arguments_of_event_order(change: dict, error: type, message: str)
     case = ChunkCase()
     inputs, out = chunk_inputs(case), order_outputs(case)
     given = {k: inputs[k] for k in ("k_idx", "q_idx")} | out
+    given["outside"] = torch.zeros(2, dtype=torch.int64)
     wrong = {k: change.get(k, lambda x: x)(x) for k, x in given.items()}
     numbers = {"slots": 9, "rows": 18, "chunk": 16, "first": 0}
     with pytest.raises(error) as caught:

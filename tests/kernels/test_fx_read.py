@@ -72,3 +72,11 @@ def test_order_of_entries_matters():
 def test_slots_as_trained_models_pick_them(picks):
     shape = Shape(hd=6, sequences=1, chunk=64, writes=24, reads=24, slots=256, steps=1, picks=picks)
     assert_matches_reference("fx_read", shape)
+
+
+@pytest.mark.parametrize("hd", [5, 36, 128, 300])
+@pytest.mark.parametrize("bank", [BF16, F32])
+def test_entries_without_a_slot_match_the_reference(hd, bank):
+    for special in (False, True):
+        shape = shape_of(bank, hd=hd, writes=5, without_slot=True, special=special)
+        assert_matches_reference("fx_read", shape)

@@ -67,3 +67,11 @@ def test_order_of_writes_matters():
 def test_slots_as_trained_models_pick_them(picks):
     shape = Shape(hd=6, sequences=1, chunk=64, writes=24, slots=256, steps=1, picks=picks)
     assert_matches_reference("gx_gwr", shape)
+
+
+@pytest.mark.parametrize("hd", [5, 36, 128, 300])
+@pytest.mark.parametrize("grad", [BF16, F32])
+def test_entries_without_a_slot_match_the_reference(hd, grad):
+    for special in (False, True):
+        shape = Shape(hd=hd, writes=5, types=(BF16, BF16, grad), without_slot=True, special=special)
+        assert_matches_reference("gx_gwr", shape)

@@ -177,3 +177,12 @@ def test_the_comparison_can_fail() -> None:
     changed["d_u"][0, 0] += 1.0
     after = run("gx_pa2", on_gpu(changed), sizes)
     assert "out_eff" in differing(on_cpu(after), run("gx_pa2", tensors, sizes))
+
+
+@pytest.mark.parametrize("kernel", ["gx_gwr", "fx_read"])
+@pytest.mark.parametrize("hd", [36, 77, 128, 256])
+def test_entries_without_a_slot_give_the_hosts_bits(kernel: str, hd: int) -> None:
+    for seed, row in enumerate((BF16, F32)):
+        shape = Shape(hd=hd, writes=9, reads=8, types=(row, row, row), without_slot=True, seed=seed)
+        assert_same_bits(kernel, shape, ti=1)
+        assert_same_bits(kernel, replace(shape, special=True), ti=0)

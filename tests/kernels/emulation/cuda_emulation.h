@@ -45,6 +45,7 @@ const Position& position();
 // lanes of a warp that meet in different ones are an error.
 const uint32_t* exchange(uint32_t word, const char* what);
 void block_barrier();
+bool block_any(bool vote);
 
 }  // namespace emulation
 
@@ -76,6 +77,7 @@ inline uint32_t atomicAdd(uint32_t* to, uint32_t value) {
 }
 
 inline void __syncthreads() { ::emulation::block_barrier(); }
+inline int __syncthreads_or(int vote) { return ::emulation::block_any(vote != 0) ? 1 : 0; }
 inline void __syncwarp() { ::emulation::exchange(0, "__syncwarp"); }
 
 namespace emulation {

@@ -37,6 +37,7 @@ struct Meeting {
   uint32_t expected = 0, arrived = 0, number = 0;
   const char* what = nullptr;
   uint32_t words[2][32] = {};
+  uint32_t any[2] = {};  // the words' bits together
 };
 
 struct Block {
@@ -61,6 +62,8 @@ uint32_t meet(Meeting& meeting, uint32_t word, const char* what, uint32_t lane) 
     fail(std::string("threads of one warp meet in ") + meeting.what + " and in " + what);
   meeting.what = what;
   const uint32_t number = meeting.number;
+  if (meeting.arrived == 0) meeting.any[number % 2] = 0;
+  meeting.any[number % 2] |= word;
   meeting.words[number % 2][lane] = word;
   if (++meeting.arrived == meeting.expected) {
     meeting.arrived = 0;
@@ -108,6 +111,10 @@ const uint32_t* exchange(uint32_t word, const char* what) {
 }
 
 void block_barrier() { meet(block->all, 0, "__syncthreads", 0); }
+
+bool block_any(bool vote) {
+  return block->all.any[meet(block->all, vote, "__syncthreads_or", 0) % 2] != 0;
+}
 
 char* dynamic_shared() {
   char* start = block->shared.data();

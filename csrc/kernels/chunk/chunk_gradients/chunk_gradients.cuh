@@ -29,6 +29,7 @@ __device__ __forceinline__ void chunk_gradients_runs_device(const ChunkGradients
     runs.find([&](const ChunkEvent& event) { gradients.alone(event); });
     runs.for_reads([&](int32_t position) { gradients.reads(position); });
     runs.for_writes([&](int32_t position) { gradients.writes(position); });
+    runs.for_last([&](int32_t position) { return gradients.none(position); });
   });
 }
 
@@ -46,6 +47,17 @@ __device__ __forceinline__ void chunk_gradients_tokens_device(const ChunkGradien
   const int32_t token = block * kGradientThreads + static_cast<int32_t>(threadIdx.x);
   if (token >= chunk_tokens(shape_of(params), chunk).count(params.chunk_size)) return;
   TensorEntries(params, chunk).put_sum(token);
+}
+
+// By all threads of a block that has the whole chunk, which it looks up again: what is at work
+// needs its registers.
+__device__ __forceinline__ void clear_without_slot(const ChunkGradientsParams& params) {
+  const auto chunk = static_cast<int32_t>(ptx::opaque(blockIdx.x));
+  const StagedEntries entries(params, chunk);
+  const ChunkGradients<StagedEntries> gradients(params, chunk, entries);
+  auto at = shape_of(params).events() - 1 - static_cast<int32_t>(threadIdx.x);
+#pragma unroll 1
+  while (at >= 0 && gradients.none(at)) at -= static_cast<int32_t>(blockDim.x);
 }
 
 __device__ __forceinline__ void chunk_gradients_whole_device(const ChunkGradientsParams& params) {
@@ -67,6 +79,7 @@ __device__ __forceinline__ void chunk_gradients_whole_device(const ChunkGradient
 
   // Every write's gate.
   runs.for_writes([&](int32_t position) { gradients.gates(position); });
+  clear_without_slot(params);
   __syncthreads();
 
   // Every token's sum, with all that is stored.

@@ -13,8 +13,14 @@ class TensorEntries {
  public:
   SDM_HD TensorEntries(const ChunkGradientsParams& params, int32_t chunk)
       : params_(params),
+        chunk_(chunk),
         staged_row_(int64_t{chunk} * params.chunk_size),
         row_(chunk_tokens(shape_of(params), chunk).first_row()) {}
+
+  // Whether a token of the chunk has entries here.
+  SDM_HD bool holds(int32_t token) const {
+    return token < chunk_tokens(shape_of(params_), chunk_).count(params_.chunk_size);
+  }
 
   SDM_HD float dkeff(uint32_t word) const { return params_.dkeff[write(staged_row_, word)]; }
   SDM_HD float dpd(uint32_t word) const { return params_.dpd[write(staged_row_, word)]; }
@@ -50,6 +56,7 @@ class TensorEntries {
   }
 
   const ChunkGradientsParams& params_;
+  const int32_t chunk_;
   const int64_t staged_row_;  // of the chunk in the staged tensors
   const int64_t row_;         // of the chunk in the caller's
 };

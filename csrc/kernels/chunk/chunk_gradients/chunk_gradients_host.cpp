@@ -19,8 +19,8 @@ class HostChunk {
   HostChunk& operator=(const HostChunk&) = delete;
 
   void run(int32_t position) const {
+    if (gradients_.none(position)) return;
     const ChunkEvent here = gradients_.events()[position];
-    if (record_invalid(here.word)) return;
     if (event_alone(here.word)) return gradients_.alone(here);
     if (!opens_run(gradients_.events(), position, here.word)) return;
     if (event_read(here.word)) return gradients_.reads(position);

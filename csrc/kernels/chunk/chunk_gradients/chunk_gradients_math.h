@@ -34,7 +34,22 @@ class ChunkGradients {
 
   SDM_HD const ChunkEvent* events() const { return events_; }
 
-  // Pass 1, for every non-padding event that is alone.
+  // Pass 1, for every event without a slot: a real token's takes part in nothing, padding has no
+  // gradients. They stand behind all others. False if the event at `position` has a slot.
+  SDM_HD bool none(int32_t position) const {
+    const uint32_t word = events_[position].word;
+    if (!record_invalid(word)) return false;
+    if (!entries_.holds(record_token(word))) return true;
+    if (event_read(word)) {
+      entries_.put_dq(word, 0.0f);
+    } else {
+      entries_.put_dk(word, 0.0f);
+      entries_.put_gate(word, 0.0);
+    }
+    return true;
+  }
+
+  // Pass 1, for every event that has a slot to itself.
   SDM_HD void alone(const ChunkEvent& here) const {
     const double own_decay = ::exp(here.log);
     if (event_read(here.word)) {

@@ -43,6 +43,14 @@ class WarpRuns {
     for (int32_t i = lane(); i < reads_; i += kWarpLanes) visit(first_ + list_[span_ - 1 - i]);
   }
 
+  // visit(position) from the warp's last position back, by each lane while it is true.
+  template <typename Visit>
+  __device__ __forceinline__ void for_last(const Visit& visit) const {
+#pragma unroll 1
+    for (int32_t at = end_ - 1 - lane(); at >= first_ && visit(at); at -= kWarpLanes) {
+    }
+  }
+
  private:
   static constexpr uint32_t kPadding = kRecordFirst | kRecordLast | kRecordInvalid;
 

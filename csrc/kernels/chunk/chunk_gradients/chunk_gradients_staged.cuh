@@ -62,6 +62,9 @@ class StagedEntries {
     }
   }
 
+  // Padding has room here too, and is never stored.
+  __device__ __forceinline__ bool holds(int32_t) const { return true; }
+
   __device__ __forceinline__ float dkeff(uint32_t word) const { return keys_[write(word)]; }
   __device__ __forceinline__ float dpd(uint32_t word) const { return dots(word).dpd; }
   __device__ __forceinline__ float d_total(uint32_t word) const { return dots(word).d_total; }

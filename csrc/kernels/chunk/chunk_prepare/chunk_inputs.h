@@ -33,14 +33,14 @@ class ChunkInputs {
 
   SDM_HD int32_t slot(int32_t position) const { return params_.sorted_slots[first_ + position]; }
 
-  // Whether `position`, of slot `own`, is its group's last. An event of padding is a group.
+  // Whether `position`, of slot `own`, is its group's last. An event without a slot is a group.
   SDM_HD bool last(int32_t position, int32_t own) const {
     return own == kNoSlot || position + 1 == size() || slot(position + 1) != own;
   }
 
-  // k or q in the bank's precision; 0 for padding.
-  SDM_HD float weight(const Entry& entry) const {
-    if (entry.token >= real_tokens_) return 0.0f;
+  // k or q in the bank's precision; 0 for an event without a slot, as padding's is.
+  SDM_HD float weight(const Entry& entry, int32_t slot) const {
+    if (slot == kNoSlot) return 0.0f;
     // One load: the lanes of a warp have both kinds.
     const bool is_read = entry.is_read;
     const int64_t width = is_read ? shape_.num_reads : shape_.num_writes;
@@ -56,7 +56,7 @@ class ChunkInputs {
     return load_value(params_.beta, params_.beta_type, first_row_ + token);
   }
 
-  // The log decay of a non-padding write. exp(-1000) is zero even in float64: the clamp
+  // The log decay of a write that has a slot. exp(-1000) is zero even in float64: the clamp
   // keeps -inf minus -inf out of the differences. A NaN stays.
   SDM_HD double log_decay(const Entry& write) const {
     const int32_t in_chunk =

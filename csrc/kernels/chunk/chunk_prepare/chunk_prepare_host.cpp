@@ -9,7 +9,7 @@ namespace {
 
 struct Group {
   int32_t begin, end;  // positions
-  int32_t slot;        // kNoSlot: one event of padding
+  int32_t slot;        // kNoSlot: one event that has none
   int32_t writes;      // how many of its events
   double total;        // the slot's log sum over the chunk
 };
@@ -29,7 +29,8 @@ Group sum_logs(const ChunkPrepare& chunk, int32_t begin) {
     last = inputs.last(group.end, group.slot);
     const uint32_t word = ChunkPrepare::event_word(here, group.slot, group.end == begin, last);
     const bool paired = opens_run && group.writes > 0;
-    chunk.store_event(group.end, place, {group.total, inputs.weight(here), word}, paired);
+    chunk.store_event(group.end, place, {group.total, inputs.weight(here, group.slot), word},
+                      paired);
     group.writes += here.is_read ? 0 : 1;
     before = here;
   }

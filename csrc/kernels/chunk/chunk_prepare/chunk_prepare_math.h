@@ -60,13 +60,14 @@ class ChunkPrepare {
   // Both kinds in one path, as far as they go: the lanes of a warp have both.
   SDM_HD void store_record(const ChunkEvent& event, int32_t place, int32_t slot,
                            const RecordRank& rank, const SlotDecays& decays) const {
-    const bool is_read = event_read(event.word), padding = slot == kNoSlot;
-    const int32_t bank_row = padding ? 0 : slot;
+    const bool is_read = event_read(event.word), none = slot == kNoSlot;
+    const int32_t bank_row = none ? 0 : slot;
     const uint32_t word = record_word(event.word, rank);
     const float eff = times(event.weight, decays.begun);
     const int64_t writes = inputs_.shape().writes();
+    // A row of -1 is one of zeros, and times -0 it leaves every sum as it is.
     if (params_.updates != nullptr) {
-      params_.row_weights[chunk_ * inputs_.size() + place] = {bank_row, is_read ? eff : -eff};
+      params_.row_weights[chunk_ * inputs_.size() + place] = {slot, is_read && !none ? eff : -eff};
     }
     if (is_read) {
       if (params_.records == nullptr) return;
@@ -80,10 +81,10 @@ class ChunkPrepare {
     if (params_.records == nullptr) return;
     const int32_t token = record_token(word);
     const int64_t at = chunk_ * writes + (token * params_.num_writes + record_index(word));
-    params_.pd[at] = pd;
-    params_.slots[at] = bank_row;
+    params_.pd[at] = none ? -0.0f : pd;
+    params_.slots[at] = slot;
     if (params_.cpe != nullptr) params_.cpe[at] = decays.total;
-    const float scale = padding ? 0.0f : times(-inputs_.beta(token), eff);
+    const float scale = none ? 0.0f : times(-inputs_.beta(token), eff);
     params_.records[sorted] = {word, bank_row, scale, decays.total};
   }
 

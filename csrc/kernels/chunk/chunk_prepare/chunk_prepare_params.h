@@ -12,8 +12,8 @@ struct ChunkPrepareParams {
   const void* q_val;  // [P, T, R]
   const void* beta;   // [P, T]
   const void* g;      // [P, T, num_gates]
-  // The chunks' events in stable order by slot, padding last.
-  const int32_t* sorted_slots;  // [N, E]: bank rows; kNoSlot for padding
+  // The chunks' events in stable order by slot; those that have none come last.
+  const int32_t* sorted_slots;  // [N, E]: bank rows, then kNoSlot
   const int32_t* order;         // [N, E]: staged places within the chunk
   // For the pairs.
   ChunkEvent* events;  // [N, E], sorted
@@ -23,13 +23,14 @@ struct ChunkPrepareParams {
   // For the step chain; all null where no chain follows. Staged, or sorted (records ..
   // read_records).
   float* pd;             // [N*C, W]
-  int32_t* slots;        // [N*C, W]
+  int32_t* slots;        // [N*C, W]; kNoSlot with a pd of -0
   float* cpe;            // [N*C, W]; may be null
   Record* records;       // [N, n]
   int32_t* bpre;         // [N, ceil(n/32) + 1]
   Record* read_records;  // [N, C*R]
   // For the forward's steps; both null where none follow.
-  RowWeight* row_weights;  // [N*C, W+R], staged: {slot, -keff} of the writes, {slot, qeff}
+  RowWeight* row_weights;  // [N*C, W+R], staged: {slot, -keff} of the writes, {slot, qeff};
+                           // {kNoSlot, -0}
   Record* updates;         // [N, n], sorted: scale = pd, decay = cpe
   int64_t num_tokens;
   int32_t first_step;  // of the staged chunks

@@ -96,7 +96,7 @@ class WarpPrepare {
     // Stores.
     const uint32_t word =
         ChunkPrepare::event_word(event.entry, event.slot, lane_ == first, lane_ == last);
-    const ChunkEvent stored{log, inputs_.weight(event.entry), word};
+    const ChunkEvent stored{log, inputs_.weight(event.entry, event.slot), word};
     const bool paired = opens_run && (window.writes & group & below) != 0;
     chunk_.store_event(event.position, event.place, stored, paired);
     if (!chunk_.has_records()) return;
@@ -128,7 +128,8 @@ class WarpPrepare {
         const int32_t wrote_before = writes + __popc(wrote & lanes_below(lane_));
         const uint32_t word =
             ChunkPrepare::event_word(event.entry, slot, event.position == begin, event.last);
-        chunk_.store_event(event.position, event.place, {sum, inputs_.weight(event.entry), word},
+        chunk_.store_event(event.position, event.place,
+                           {sum, inputs_.weight(event.entry, slot), word},
                            opens_run && wrote_before > 0);
       }
       log = __shfl_sync(~0u, sum, count - 1);

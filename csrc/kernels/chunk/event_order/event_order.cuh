@@ -23,16 +23,24 @@ class PackedWords {
         keys_(keys),
         place_bits_(params.place_bits) {}
 
-  // The slots are fetched into the words' own memory, all at once, and made words there.
+  // The slots are fetched into the words' own memory, all at once, and made words there: their low
+  // halves into one list's, their high ones (if there are any) into the other's.
   __device__ void fetch(int32_t place) const {
-    ptx::copy_async<4>(from + place, keys_.slot_at(place));
+    const SlotAddress slot = keys_.slot_at(place);
+    ptx::copy_async<4>(from + place, slot.low);
+    if (!keys_.any_wide()) return;
+    if (slot.wide) {
+      ptx::copy_async<4>(to + place, slot.low + 1);
+    } else {
+      to[place] = 0;
+    }
   }
   __device__ void arrive() const {
     ptx::copy_commit();
     ptx::copy_wait<0>();
   }
   __device__ Word make(int32_t place) const {
-    const auto slot = static_cast<int32_t>(static_cast<uint32_t>(from[place]));
+    const GivenSlot slot{half(from[place]), keys_.any_wide() ? half(to[place]) : 0};
     return Word{keys_.key(slot)} << place_bits_ | static_cast<Word>(place);
   }
   __device__ uint32_t key(Word word, int32_t shift) const {
@@ -45,6 +53,10 @@ class PackedWords {
   Word *from, *to;
 
  private:
+  __device__ static int32_t half(Word word) {
+    return static_cast<int32_t>(static_cast<uint32_t>(word));
+  }
+
   const ChunkKeys& keys_;
   const int32_t place_bits_;
 };
@@ -66,7 +78,7 @@ class GlobalWords {
   __device__ void arrive() const {}
   __device__ Word make(int32_t place) const { return place; }
   __device__ uint32_t key(Word word, int32_t shift) const {
-    return keys_.key(*keys_.slot_at(word)) >> shift;
+    return keys_.key(keys_.slot_at(word).load()) >> shift;
   }
   __device__ int32_t place(Word word) const { return word; }
 
@@ -75,6 +87,57 @@ class GlobalWords {
  private:
   const ChunkKeys& keys_;
 };
+
+__device__ __forceinline__ int32_t warp_min(int32_t value) {
+  for (int32_t distance = 16; distance > 0; distance /= 2) {
+    value = min(value, __shfl_xor_sync(~0u, value, distance));
+  }
+  return value;
+}
+
+// Of the event at `place`, if there is one, to the host: nothing waits for the store.
+__device__ __forceinline__ void tell(const EventOrderParams& params, const ChunkKeys& keys,
+                                     int32_t place, int32_t is_read) {
+  if (params.outside == nullptr || place >= keys.real()) return;
+  const auto sequence = static_cast<int32_t>(blockIdx.x) % params.num_parallel;
+  *static_cast<volatile int64_t*>(params.outside + is_read) =
+      outside_word(sequence, keys.slot_at(place));
+}
+
+// Sorted by its keys, a chunk's list ends with the last row's events and those outside, by their
+// places. One warp looks for them in the inputs once more, to tell of a write and of a read that is
+// outside, and puts the last row's before the others. It is rare, and may be slow.
+__device__ __forceinline__ void move_outside(const EventOrderParams& params, int32_t lane) {
+  const ChunkKeys keys(params, static_cast<int32_t>(ptx::opaque(blockIdx.x)));
+  int32_t count = 0;
+  int32_t first_write = keys.real(), first_read = keys.real();
+#pragma unroll 1
+  for (int32_t at = lane; at - lane < keys.real(); at += 32) {
+    const SlotAddress slot = keys.slot_at(min(at, keys.real() - 1));
+    const bool outside = at < keys.real() && keys.outside(slot.load());
+    if (outside && slot.is_read) first_read = min(first_read, at);
+    if (outside && !slot.is_read) first_write = min(first_write, at);
+    count += __popc(__ballot_sync(~0u, outside));
+  }
+  tell(params, keys, warp_min(first_write), 0);
+  tell(params, keys, warp_min(first_read), 1);
+
+  // From the last place to the first, each kind's events from its last position on.
+  int32_t outside_end = keys.real(), inside_end = keys.real() - count;
+#pragma unroll 1
+  for (int32_t row = (keys.real() - 1) / 32; row >= 0; --row) {
+    const int32_t place = 32 * row + lane;
+    const GivenSlot slot = keys.slot_at(min(place, keys.real() - 1)).load();
+    const bool has_slot = place < keys.real(), outside = has_slot && keys.outside(slot);
+    const bool inside = has_slot && !outside && keys.key(slot) == keys.last_key();
+    const uint32_t behind = ~(1u << lane | ((1u << lane) - 1u));
+    const uint32_t others = __ballot_sync(~0u, outside), own = __ballot_sync(~0u, inside);
+    if (outside) keys.store_outside(outside_end - 1 - __popc(others & behind), place);
+    if (inside) keys.store(inside_end - 1 - __popc(own & behind), keys.last_key(), place);
+    outside_end -= __popc(others);
+    inside_end -= __popc(own);
+  }
+}
 
 template <typename Words, int kBits>
 class OrderBlock {
@@ -116,6 +179,17 @@ class OrderBlock {
     for (int32_t at = out.real() + order.thread_; at < keys.size(); at += threads) {
       out.store_padding(at);
     }
+
+    // What is outside is among those of the last key, at the list's end.
+    bool outside = false;
+#pragma unroll 1
+    for (int32_t at = out.real() - 1 - order.thread_; at >= 0; at -= threads) {
+      const Word word = order.words_.from[at];
+      if (order.words_.key(word, 0) != out.last_key()) break;
+      outside |= out.outside(out.slot_at(order.words_.place(word)).load());
+    }
+    if (__syncthreads_or(outside) && threadIdx.x < 32)
+      move_outside(params, static_cast<int32_t>(threadIdx.x));
   }
 
  private:

@@ -1,4 +1,5 @@
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "kernels/chunk/event_order/event_order.h"
@@ -24,11 +25,14 @@ class ChunkSort {
   void run(int32_t chunk) {
     const ChunkKeys keys(params_, chunk);
     load(keys);
-    for (int32_t pass = 0; pass < passes_; ++pass) move(keys.real(), pass);
-    for (int32_t at = 0; at < keys.real(); ++at) {
+    for (int32_t pass = 0; pass < passes_; ++pass) move(inside_, pass);
+    for (int32_t at = 0; at < inside_; ++at) {
       const uint64_t word = from_[static_cast<size_t>(at)];
       keys.store(at, static_cast<uint32_t>(word >> 32), static_cast<int32_t>(word));
     }
+    int32_t position = inside_;
+    for (const int32_t place : outside_) keys.store_outside(position++, place);
+    if (params_.outside != nullptr) tell(keys, chunk % params_.num_parallel);
     for (int32_t at = keys.real(); at < keys.size(); ++at) keys.store_padding(at);
   }
 
@@ -45,14 +49,19 @@ class ChunkSort {
     const int32_t writes = keys.shape().num_writes, reads = keys.shape().num_reads;
     const int32_t tokens = keys.real() / (writes + reads);
     int32_t place = 0;
+    inside_ = 0;
+    outside_.clear();
     for (int32_t token = 0; token < tokens; ++token) {
-      for (int32_t w = 0; w < writes; ++w) put(place++, keys.write_key(token * writes + w));
-      for (int32_t r = 0; r < reads; ++r) put(place++, keys.read_key(token * reads + r));
+      for (int32_t w = 0; w < writes; ++w) put(keys, place++, keys.write_at(token * writes + w));
+      for (int32_t r = 0; r < reads; ++r) put(keys, place++, keys.read_at(token * reads + r));
     }
   }
 
-  void put(int32_t place, uint32_t key) {
-    from_[static_cast<size_t>(place)] = uint64_t{key} << 32 | static_cast<uint32_t>(place);
+  void put(const ChunkKeys& keys, int32_t place, const SlotAddress& at) {
+    const GivenSlot slot = at.load();
+    if (keys.outside(slot)) return outside_.push_back(place);
+    const uint32_t key = keys.key(slot);
+    from_[static_cast<size_t>(inside_++)] = uint64_t{key} << 32 | static_cast<uint32_t>(place);
     for (int32_t pass = 0; pass < passes_; ++pass) {
       ++counts_[static_cast<size_t>(pass)][digit(key, pass)];
     }
@@ -73,10 +82,25 @@ class ChunkSort {
     from_.swap(to_);
   }
 
+  // Of the first write and the first read outside.
+  void tell(const ChunkKeys& keys, int32_t sequence) const {
+    bool told[2] = {false, false};
+    for (const int32_t place : outside_) {
+      const SlotAddress slot = keys.slot_at(place);
+      if (std::exchange(told[slot.is_read ? 1 : 0], true)) continue;
+      int64_t& to = params_.outside[slot.is_read ? 1 : 0];
+      const int64_t word = outside_word(sequence, slot);
+#pragma omp atomic write
+      to = word;
+    }
+  }
+
   const EventOrderParams& params_;
   const int32_t passes_, bits_;
   std::array<std::array<uint32_t, 1 << kDigitBits>, kMostPasses> counts_;
   std::vector<uint64_t> from_, to_;
+  int32_t inside_ = 0;            // words in the list
+  std::vector<int32_t> outside_;  // places of the other events
 };
 
 }  // namespace

@@ -16,13 +16,13 @@ constexpr const char* kName = "event_order";
 constexpr FieldInfo kFields[] = {
     SDM_FIELD(EventOrderParams, k_idx),        SDM_FIELD(EventOrderParams, q_idx),
     SDM_FIELD(EventOrderParams, sorted_slots), SDM_FIELD(EventOrderParams, order),
-    SDM_FIELD(EventOrderParams, num_tokens),   SDM_FIELD(EventOrderParams, num_slots),
-    SDM_FIELD(EventOrderParams, key_rows),     SDM_FIELD(EventOrderParams, key_bits),
-    SDM_FIELD(EventOrderParams, place_bits),   SDM_FIELD(EventOrderParams, first_step),
-    SDM_FIELD(EventOrderParams, num_chunks),   SDM_FIELD(EventOrderParams, num_parallel),
-    SDM_FIELD(EventOrderParams, chunk_size),   SDM_FIELD(EventOrderParams, num_writes),
-    SDM_FIELD(EventOrderParams, num_reads),    SDM_FIELD(EventOrderParams, wide_k_idx),
-    SDM_FIELD(EventOrderParams, wide_q_idx),
+    SDM_FIELD(EventOrderParams, outside),      SDM_FIELD(EventOrderParams, num_tokens),
+    SDM_FIELD(EventOrderParams, num_slots),    SDM_FIELD(EventOrderParams, key_rows),
+    SDM_FIELD(EventOrderParams, key_bits),     SDM_FIELD(EventOrderParams, place_bits),
+    SDM_FIELD(EventOrderParams, first_step),   SDM_FIELD(EventOrderParams, num_chunks),
+    SDM_FIELD(EventOrderParams, num_parallel), SDM_FIELD(EventOrderParams, chunk_size),
+    SDM_FIELD(EventOrderParams, num_writes),   SDM_FIELD(EventOrderParams, num_reads),
+    SDM_FIELD(EventOrderParams, wide_k_idx),   SDM_FIELD(EventOrderParams, wide_q_idx),
 };
 
 void run_host(const void* params) {
@@ -63,6 +63,12 @@ EventOrderParams check_and_fill(const plancap::Target& target, const EventOrderA
   expect_device(kName, "q_idx", args.q_idx, target.device);
   expect_device(kName, "sorted_slots", args.sorted_slots, target.device);
   expect_device(kName, "order", args.order, target.device);
+
+  if (args.outside) {
+    expect_tensor(kName, "outside", *args.outside, Dtype::kInt64, {2});
+    expect_device(kName, "outside", *args.outside, Device{});
+    params.outside = static_cast<int64_t*>(args.outside->data);
+  }
 
   params.k_idx = args.k_idx.data;
   params.q_idx = args.q_idx.data;

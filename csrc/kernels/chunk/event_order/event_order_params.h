@@ -8,8 +8,10 @@ namespace sdm {
 struct EventOrderParams {
   const void* k_idx;      // [P, T, W] bank rows
   const void* q_idx;      // [P, T, R]
-  int32_t* sorted_slots;  // [N, E], out: bank rows; kNoSlot for padding, which is last
+  int32_t* sorted_slots;  // [N, E], out: bank rows; kNoSlot for what is outside, then for padding
   int32_t* order;         // [N, E], out: staged places within the chunk
+  int64_t* outside;       // [2], in the host's memory: outside_word() of one of k_idx, of q_idx;
+                          // may be null
   int64_t num_tokens;
   int32_t num_slots;  // bank rows of a sequence, one sequence's after another's; 0: all of the bank
   int32_t key_rows;   // num_slots, or the bank's rows

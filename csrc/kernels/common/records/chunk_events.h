@@ -1,5 +1,6 @@
 // A chunk's writes and reads in one list, sorted by slot; within a slot by token, a token's writes
-// before its reads. The events of a slot are a group; padding comes last, each event alone.
+// before its reads. The events of a slot are a group; those without one come last, each alone:
+// whose slot is outside its sequence, and then padding.
 #pragma once
 #include <cmath>
 
@@ -7,7 +8,7 @@
 
 namespace sdm {
 
-inline constexpr int32_t kNoSlot = -1;  // padding's, in a list of slots
+inline constexpr int32_t kNoSlot = -1;  // in a list of slots, and a row of zeros
 
 // 16 bytes. The word has the bits of a record's (records.h), and one more.
 struct alignas(16) ChunkEvent {

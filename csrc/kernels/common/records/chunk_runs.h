@@ -10,7 +10,7 @@ SDM_HD bool same_run(uint32_t a, uint32_t b) {
   return ((a ^ b) & (kEventRead | kRecordTokenBits)) == 0;
 }
 
-// An event that has its slot to itself: a run and a group of its own, as each event of padding is.
+// An event that has its slot to itself: a run and a group of its own, as each without a slot is.
 SDM_HD bool event_alone(uint32_t word) { return record_first(word) && record_last(word); }
 
 // `word` is that of the event at `position`.

@@ -32,6 +32,7 @@ SDM_HD void add_batch(const FxReadParams& params, const Unit& unit, int32_t s, i
                             slice);
     }
     const RowWeight entry = unit.entries[i];
+    if (entry.row < 0) continue;  // a row of zeros, times -0
     LaneColumns<kColumns> row;
     load_slice<kColumns, kFull>(
         params.bank_type,

@@ -10,6 +10,7 @@ namespace sdm {
 struct FxReadParams {
   const void* bank;  // [rows, hd]
   const void* v;     // [N*C, hd] of the bank's type
+  // Of an entry without a slot {-1, -0}: a row of zeros.
   const RowWeight*
       row_weights;     // [N*C, W+R]: {slot, -keff} of the writes, {slot, qeff} of the reads
   float* residual;     // [N*C, hd] out

@@ -32,11 +32,16 @@ SDM_HD void gather_batch(const GxGwrParams& params, const Unit& unit, int32_t s,
       prefetch_slice<false>(params.grad, params.grad_type, params.slots[first + i + kDotBatch],
                             params.hd, slice);
     }
+    const int32_t slot = params.slots[first + i];
     LaneColumns<kColumns> row;
-    load_slice<kColumns, kFull>(
-        params.grad_type,
-        row_address(params.grad, params.grad_type, params.slots[first + i], params.hd, slice.first),
-        slice.width, row);
+    if (slot < 0) {
+      zero_lanes(row);
+    } else {
+      load_slice<kColumns, kFull>(
+          params.grad_type,
+          row_address(params.grad, params.grad_type, slot, params.hd, slice.first), slice.width,
+          row);
+    }
     add_scaled(params.pd[first + i], row, acc);
     lane_partials(row, delta, partials.of[i]);
   }

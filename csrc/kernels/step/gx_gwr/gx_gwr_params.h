@@ -10,7 +10,7 @@ struct GxGwrParams {
   const void* grad;      // [rows, hd] bf16 or f32
   const float* delta;    // [N*C, hd]
   const float* pd;       // [N*C, W]
-  const int32_t* slots;  // [N*C, W] absolute bank rows
+  const int32_t* slots;  // [N*C, W] absolute bank rows; -1: a row of zeros
   float* d_dv;           // [N*C, hd] out
   float* dpd;            // [num_slices, N*C*W] out
   int64_t num_tokens;    // T: token step*C + t is padding from here on
