@@ -93,10 +93,11 @@ def sdm_write_read(
         The readings in the bank's dtype, contiguous: [P*T, hd]; for v [B, T, H, hd] of that shape.
 
     Raises:
-        ValueError: A shape, range, device, layout or option that does not fit, by name. With the
-            environment variable SDM_CHECK_INDICES=1 also a slot outside its sequence (this
-            synchronizes the device; without it such a slot is undefined behaviour), and any
-            value of that variable that does not say on or off.
+        ValueError: A shape, range, device, layout or option that does not fit, by name. A slot
+            outside its sequence: on the CPU, and on a GPU with the environment variable
+            SDM_CHECK_INDICES=1 (this synchronizes the device). Without it such an entry does
+            nothing on a GPU, and a later call on the device raises, before it changes anything.
+            Any value of that variable that does not say on or off.
         TypeError: An argument of the wrong type or dtype.
         RuntimeError: `memory` requires grad and an earlier call's backward on it is to come; a
             failed call or backward has left it half written; a forked process has lost the threads

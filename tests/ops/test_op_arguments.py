@@ -12,6 +12,7 @@ from op_cases import Case, call, make_inputs
 from sdm_runtime import CudaError
 from sdm_runtime.ops import public
 from sdm_runtime.ops.call import checks
+from sdm_runtime.ops.call.staging import Inputs
 
 CASE = Case(P=2, T=20, S=8, hd=6, W=3, R=4)
 
@@ -130,10 +131,31 @@ def test_foreign_slots_are_found_whatever_the_word_for_it(word, monkeypatch):
 
 
 @pytest.mark.parametrize("word", ["", "0", "false", "no", "off"])
-def test_the_slots_are_not_looked_at_unless_asked_for(word, monkeypatch):
-    monkeypatch.setattr(checks, "_check_indices", lambda *_: pytest.fail("asked for"))
+def test_a_device_is_not_waited_for_unless_that_is_asked_for(word, monkeypatch):
+    """Its slots are looked at by the kernels alone; the CPU's always before them."""
     monkeypatch.setenv("SDM_CHECK_INDICES", word)
-    call(CASE, make_inputs(CASE))
+    monkeypatch.setattr(checks, "_find_outside", lambda *_: pytest.fail("asked for"))
+    monkeypatch.setattr(checks, "report_outside_slots", lambda device: None)
+    inputs = make_inputs(CASE)
+    inputs["k_idx"][0, 3, 1] = 8
+    memory = SimpleNamespace(is_cuda=True, device=torch.device("cuda", 0))
+    given = Inputs(**{k: x for k, x in inputs.items() if k != "memory"})
+    checks._check_indices(cast(torch.Tensor, memory), given, 8)
+    with pytest.raises(ValueError, match=r"k_idx: expected rows 0\.\.7 in sequence 0, got 8"):
+        call(CASE, inputs)
+
+
+def test_a_device_is_not_waited_for_in_a_capture(monkeypatch):
+    monkeypatch.setenv("SDM_CHECK_INDICES", "1")
+    asked = []
+    monkeypatch.setattr(checks, "_find_outside", lambda *_: asked.append(1))
+    monkeypatch.setattr(checks, "report_outside_slots", lambda device: None)
+    memory = SimpleNamespace(is_cuda=True, device=torch.device("cuda", 0))
+    given = Inputs(**{k: x for k, x in make_inputs(CASE).items() if k != "memory"})
+    for capturing, count in ((True, 0), (False, 1)):
+        monkeypatch.setattr(checks, "capturing", lambda device, now=capturing: now)
+        checks._check_indices(cast(torch.Tensor, memory), given, 8)
+        assert len(asked) == count
 
 
 def test_a_word_that_is_no_switch_is_refused_at_the_call(monkeypatch):

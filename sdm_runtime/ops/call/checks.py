@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sdm_runtime import _core
 from sdm_runtime.errors import CudaError
 from sdm_runtime.machine.backends import backends
 from sdm_runtime.machine.environment import switch
@@ -17,9 +18,11 @@ from sdm_runtime.ops.call.geometry import (
     Geometry,
     effective_chunk,
 )
+from sdm_runtime.ops.call.outside_slots import report_outside_slots
 from sdm_runtime.ops.call.plain_tensors import check_apart, check_plain
 from sdm_runtime.ops.call.quant import SNAPSHOT_QUANTS, columns_together, snapshot_format
 from sdm_runtime.ops.call.staging import Inputs, as_sequences
+from sdm_runtime.tensor.refs import capturing, operand_refs
 from sdm_runtime.tensor.words import describe
 
 _OP = "sdm_write_read"
@@ -62,8 +65,7 @@ def check_call(
     if memory.device.type == "cpu":
         check_threads(_OP)
     sequences = Inputs(*(as_sequences(x, num_parallel) for x in inputs))
-    if switch("SDM_CHECK_INDICES"):
-        _check_indices(memory, sequences, num_memory_slots)
+    _check_indices(memory, sequences, num_memory_slots)
     form = snapshot_format(snapshot_quant, memory.dtype, geometry.head_dim)
     if keep_state and not form.exact:
         expected = "snapshots that hold the rows' bits with keep_state=True"
@@ -232,14 +234,34 @@ def _check_values(v: Tensor, sequences: int, tokens: int, head_dim: int) -> None
 
 
 def _check_indices(memory: Tensor, inputs: Inputs, slots: int) -> None:
-    """Each sequence's rows must be its own (a device synchronization, so only on request)."""
+    """Each sequence's rows must be its own.
+
+    A GPU would have to be waited for: there it is checked on request alone, and not in a graph
+    capture. Otherwise the kernels leave such entries out, and a later call reports them.
+    """
+    on_request = switch("SDM_CHECK_INDICES")
+    if memory.is_cuda:
+        report_outside_slots(memory.device)
+        if not on_request or capturing(memory.device):
+            return
+        found = _find_outside(memory, inputs, slots)
+    else:
+        operands = {"k_idx": inputs.k_idx, "q_idx": inputs.q_idx}
+        found = _core.outside_slot(operand_refs(operands), slots, memory.shape[0])
+    if found is not None:
+        name, sequence, value = found
+        low = sequence * slots
+        high = low + (slots or memory.shape[0])
+        raise _value(name, f"rows {low}..{high - 1} in sequence {sequence}", f"{value}")
+
+
+def _find_outside(memory: Tensor, inputs: Inputs, slots: int) -> tuple[str, int, int] | None:
+    """As the core's outside_slot, on any device."""
+    first = slots * torch.arange(inputs.k_idx.shape[0], device=memory.device).view(-1, 1, 1)
+    end = first + (slots or memory.shape[0])
     for name, x in (("k_idx", inputs.k_idx), ("q_idx", inputs.q_idx)):
-        for sequence in range(x.shape[0]):
-            low, high = (
-                (sequence * slots, (sequence + 1) * slots) if slots else (0, memory.shape[0])
-            )
-            found = torch.aminmax(x[sequence])
-            least, most = int(found.min), int(found.max)
-            if least < low or most >= high:
-                bad = least if least < low else most
-                raise _value(name, f"rows {low}..{high - 1} in sequence {sequence}", f"{bad}")
+        outside = (x < first) | (x >= end)
+        if outside.any():
+            at = outside.nonzero()[0].tolist()
+            return name, at[0], int(x[tuple(at)])
+    return None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sdm_runtime import _core
 from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.call.outside_slots import outside_words
 from sdm_runtime.ops.call.staging import Inputs
 from sdm_runtime.ops.chunks.records import ChainRecords
 from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
@@ -27,7 +28,7 @@ class EventOrder(NamedTuple):
     A chunk's events are staged token by token, a token's writes before its reads.
     """
 
-    sorted_slots: Tensor  # int32 [N, E]: ascending bank rows, then -1 for padding
+    sorted_slots: Tensor  # int32 [N, E]: ascending bank rows, then -1: slots outside, then padding
     order: Tensor  # int32 [N, E]: staged places within the chunk
 
 
@@ -51,7 +52,8 @@ class RowDots(NamedTuple):
 class StepRecords(NamedTuple):
     """The forward's operands that follow from the inputs; n = C*W."""
 
-    row_weights: Tensor  # int32 [N*C, W+R, 2]: slot and weight, -keff of a write, qeff of a read
+    # int32 [N*C, W+R, 2]: slot and weight, -keff of a write, qeff of a read; -1 and -0: no slot
+    row_weights: Tensor
     updates: Tensor  # int32 [N, n, 4], write entries sorted by slot, with pd and cpe
 
 
@@ -102,12 +104,15 @@ def kernel_inputs(inputs: Inputs) -> Inputs:
 def event_order(inputs: Inputs, geometry: Geometry, segment: Segment) -> EventOrder:
     """Sort a segment's events by slot. inputs as kernel_inputs gives them, of which indices count.
 
-    A slot outside its sequence's rows is taken for the last of them.
+    Events whose slot is outside its sequence's rows come behind all others, as those of padding do,
+    and set the flag of a CUDA device.
     """
     count = segment.steps * geometry.sequences
     events = geometry.chunk_writes + geometry.chunk_reads
     out = EventOrder(*(inputs.k_idx.new_empty(count, events, dtype=torch.int32) for _ in range(2)))
     operands = {"k_idx": inputs.k_idx, "q_idx": inputs.q_idx, **out._asdict()}
+    if (words := outside_words(inputs.k_idx.device)) is not None:
+        operands["outside"] = words
     sizes = (geometry.slots, geometry.bank_rows, geometry.chunk, segment.first)
     _launch(_core.event_order, operands, *sizes)
     return out
