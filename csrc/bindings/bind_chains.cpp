@@ -59,13 +59,23 @@ void expect_known(const Chain& chain, std::span<const plancap::OperandRef> opera
               cat("[chain] bind: no plan has an operand '", operands[first].name, "'"));
 }
 
-// The chain on other tensors, by operand name.
-std::shared_ptr<Chain> rebind(const Chain& chain, const Operands& given) {
+std::vector<plancap::OperandRef> known_operands(const Chain& chain, const Operands& given) {
   std::vector<plancap::OperandRef> operands;
   operands.reserve(given.list().size());
   for (const auto& [name, tensor] : given.list()) operands.push_back({name, &tensor});
   expect_known(chain, operands);
-  return chain.rebind(operands);
+  return operands;
+}
+
+// The chain on other tensors, by operand name.
+std::shared_ptr<Chain> rebind(const Chain& chain, const Operands& given) {
+  return chain.rebind(known_operands(chain, given));
+}
+
+// The same of another length.
+std::shared_ptr<Chain> resized(const Chain& chain, const Operands& given, uint32_t steps,
+                               const std::vector<plancap::LengthNumber>& numbers) {
+  return chain.rebind(known_operands(chain, given), steps, numbers);
 }
 
 py::list bound_plans(const Chain& chain) {
@@ -130,6 +140,7 @@ void bind_chains(py::module_& module) {
       .def("early_starts", &Chain::early_starts)
       .def("has_library_step", &Chain::has_library_step)
       .def("rebind", &rebind, py::arg("operands"))
+      .def("resized", &resized, py::arg("operands"), py::arg("steps"), py::arg("numbers"))
       .def("bound_plans", &bound_plans)
       .def("ascending", [](const Chain& chain) { return chain.order() == StepOrder::kAscending; })
       .def("on_host", [](const Chain& chain) { return chain.backend() == plancap::Backend::kHost; })

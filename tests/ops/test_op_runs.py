@@ -18,7 +18,7 @@ from sdm_runtime.ops.backward import operands as chain_operands
 from sdm_runtime.ops.backward import run as backward
 from sdm_runtime.ops.backward import terms as backward_terms
 from sdm_runtime.ops.call.call import Call
-from sdm_runtime.ops.call.geometry import Geometry
+from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.quant import snapshot_format
 from sdm_runtime.ops.call.staging import Inputs
 from sdm_runtime.ops.chunks import chunk_kernels
@@ -201,10 +201,65 @@ def test_a_kind_of_call_is_recorded_once(recorded):
     for given, wanted in zip(_bits(run(CASE)), first, strict=True):
         assert torch.equal(given, wanted)
     assert not torch.equal(others[0], first[0])  # each on its own tensors
-    for case in (CASE.but(T=CASE.T + 1), CASE.but(dtype=torch.bfloat16)):
+    for case in (CASE.but(C=32), CASE.but(dtype=torch.bfloat16)):
         recorded.clear()
         run(case)
         assert len(recorded) == 7
+
+
+@pytest.mark.parametrize("quant", ["none", "fp8"])
+@pytest.mark.parametrize("hd", [36, 132])
+def test_a_hundred_lengths_are_of_one_kind(monkeypatch, recorded, hd, quant):
+    case = CASE.but(P=2, hd=hd, options={"snapshot_quant": quant})
+    lengths = [16 + (37 * i) % 100 for i in range(100)]
+    given = [_bits(run(case.but(T=t))) for t in lengths]
+    assert recorded == FORWARD + BACKWARD
+    for t, outcome in zip(lengths[::9], given[::9], strict=True):
+        monkeypatch.setattr(bound_chains, "_templates", {})
+        recorded.clear()
+        for x, fresh in zip(outcome, _bits(run(case.but(T=t))), strict=True):
+            assert torch.equal(x, fresh), t
+        assert len(recorded) == 7
+
+
+def test_segments_of_several_lengths_are_of_one_kind(monkeypatch, recorded):
+    case = CASE.but(T=16 * 7)
+    wanted = _bits(run(case))
+    recorded.clear()
+    monkeypatch.setattr(bound_chains, "_templates", {})
+    monkeypatch.setattr(Geometry, "segments", _segments_of_three)
+    for _ in range(2):
+        for x, whole in zip(_bits(run(case)), wanted, strict=True):
+            assert torch.equal(x, whole)
+    assert recorded == FORWARD + BACKWARD
+
+
+def _segments_of_three(sizes, *, cuda):
+    for first in range(0, sizes.steps, 3):
+        yield Segment(first, min(first + 3, sizes.steps))
+
+
+def test_threads_have_calls_of_many_lengths(recorded):
+    cases = [CASE.but(T=t, seed=t) for t in range(16, 56)]
+    wanted = [_bits(run(case)) for case in cases]
+    with ThreadPoolExecutor(4) as pool:
+        given = list(pool.map(lambda case: _bits(run(case)), cases * 3))
+    for outcome, first in zip(given, wanted * 3, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(outcome, first, strict=True))
+    assert recorded == FORWARD + BACKWARD
+
+
+def test_the_kind_that_was_not_used_longest_is_forgotten(monkeypatch, recorded):
+    """Chunk sizes are kinds of their own: on the CPU three chains each."""
+    monkeypatch.setattr(bound_chains, "_MOST_TEMPLATES", 9)
+    often, seldom = CASE.but(C=16), CASE.but(C=17)
+    for case in (often, seldom, often, CASE.but(C=18), often, CASE.but(C=19)):
+        run(case)
+    recorded.clear()
+    run(often)
+    assert recorded == []
+    run(seldom)
+    assert recorded == FORWARD + BACKWARD
 
 
 def test_addresses_off_a_boundary_have_plans_of_their_own(recorded):
@@ -225,12 +280,14 @@ def test_addresses_off_a_boundary_have_plans_of_their_own(recorded):
 def test_many_threads_may_have_calls_of_new_kinds(monkeypatch):
     templates: dict[Any, Any] = {}
     monkeypatch.setattr(bound_chains, "_templates", templates)
+    template: Any = object()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as pool:
-            keys = ((thread, kind) for kind in range(20000) for thread in range(4))
-            list(pool.map(lambda key: bound_chains._keep(key, None), keys, chunksize=20000))
+            keys = ((thread, kind) for kind in range(5000) for thread in range(4))
+            keep = lambda key: bound_chains._keep(key, template)  # noqa: E731
+            list(pool.map(keep, keys, chunksize=5000))
     finally:
         sys.setswitchinterval(interval)
     assert len(templates) == bound_chains._MOST_TEMPLATES

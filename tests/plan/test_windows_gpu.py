@@ -1,6 +1,7 @@
 """Long chains in windows of a few steps: the bits of single launches, whatever runs beside."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from kernel_cases import Shape
 from test_runs_gpu import BusyStreams
 
 from sdm_runtime import BlasGemmStep, StepChain
-from sdm_runtime.plan.template import ChainTemplate
+from sdm_runtime.plan.template import ChainLength, ChainTemplate
 
 LONG = Shape(
     hd=128, chunk=16, writes=4, reads=4, steps=150, slots=64
@@ -56,6 +57,21 @@ def test_chains_of_a_template_take_turns_in_one_window():
         chain.run(windowed=True)
     for operands in all_operands:
         assert case.wrong(operands) == []
+
+
+@pytest.mark.parametrize("windowed", [True, None])
+def test_chains_of_many_lengths_take_turns_in_one_window(windowed):
+    case = Case(LONG)
+    template = ChainTemplate(case.chain(case.fresh()), ChainLength(LONG.steps, LONG.tokens))
+    for steps, padding in ((97, 3), (5, 0), (150, 1), (211, 2), (97, 3)):
+        other = Case(replace(LONG, steps=steps, padding=padding))
+        operands = other.fresh()
+        length = ChainLength(steps, other.shape.tokens)
+        bound = template.bind({k: x for k, x in operands.items() if k != "kpay"}, length)
+        for _ in range(3):
+            other.restore(operands)
+            bound.run(windowed=windowed)
+            assert other.wrong(operands) == [], steps
 
 
 def test_a_hundred_windowed_repeats_beside_busy_streams():

@@ -41,12 +41,14 @@ py::list device_entries() {
 }
 #endif
 
-// What a template does, for references in place of tensors.
+// What a template does, for references in place of tensors; with `steps`, of another length.
 std::shared_ptr<plancap::Chain> rebind(const plancap::Chain& chain,
-                                       const std::vector<plancap::NamedTensor>& tensors) {
+                                       const std::vector<plancap::NamedTensor>& tensors,
+                                       std::optional<uint32_t> steps,
+                                       const std::vector<plancap::LengthNumber>& numbers) {
   std::vector<plancap::OperandRef> operands;
   for (const auto& [name, tensor] : tensors) operands.push_back({name, &tensor});
-  return chain.rebind(operands);
+  return steps ? chain.rebind(operands, *steps, numbers) : chain.rebind(operands);
 }
 
 py::bytes sha256_of(const py::buffer& buffer) {
@@ -58,7 +60,9 @@ py::bytes sha256_of(const py::buffer& buffer) {
 
 void bind_hooks(py::module_& testing) {
   testing.def("sha256", &sha256_of);
-  testing.def("rebind", &rebind);
+  testing.def("rebind", &rebind, py::arg("chain"), py::arg("tensors"),
+              py::arg("steps") = py::none(),
+              py::arg("numbers") = std::vector<plancap::LengthNumber>());
 #ifdef SDM_WITH_CUDA
   testing.def("replace_device_code", &replace_device_code);
   testing.def("device_entries", &device_entries);

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "plancap/base/crc32.h"
 #include "plancap/base/error.h"
+#include "plancap/format/file_header.h"
 
 namespace sdm::plancap {
 namespace {
@@ -134,10 +134,7 @@ std::vector<std::byte> encode_plan(const Launch& launch, const Target& target,
   // Sizes and checksum last.
   PlanHeader header;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  header.total_bytes = bytes.size();
-  std::memcpy(bytes.data(), &header, sizeof(header));
-  header.checksum = crc32(std::span(bytes).subspan(offsetof(PlanHeader, version)));
-  std::memcpy(bytes.data(), &header, sizeof(header));
+  seal(header, bytes);
   return std::move(bytes);
 }
 

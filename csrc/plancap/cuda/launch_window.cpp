@@ -14,14 +14,14 @@ constexpr int64_t kNodes = 64;
 // A window takes about as long to make as it gains in this many launches.
 constexpr uint64_t kLeastLaunches = 4 * kNodes;
 
-int64_t window_steps(const Chain& chain) {
+}  // namespace
+
+int64_t LaunchWindow::steps_for(const Chain& chain) {
   const auto per_step = static_cast<int64_t>(chain.launches_per_step());
   return std::clamp<int64_t>(kNodes / std::max<int64_t>(per_step, 1), 1, chain.steps());
 }
 
-}  // namespace
-
-LaunchWindow::LaunchWindow(const Chain& chain, CUstream stream) : steps_(window_steps(chain)) {
+LaunchWindow::LaunchWindow(const Chain& chain, CUstream stream) : steps_(steps_for(chain)) {
   try {
     build(chain, stream);
   } catch (...) {
@@ -112,7 +112,10 @@ void SharedWindow::give_up(Holder& holder) {
 }
 
 void SharedWindow::fill(Holder& holder, const Chain& chain, CUstream stream) {
-  if (!window_) window_ = std::make_unique<LaunchWindow>(chain, stream);
+  if (!window_ || window_->steps() != LaunchWindow::steps_for(chain)) {
+    window_.reset();
+    window_ = std::make_unique<LaunchWindow>(chain, stream);
+  }
   holder.window_ = window_.get();
 }
 

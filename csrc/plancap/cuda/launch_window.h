@@ -26,12 +26,14 @@ class LaunchWindow {
   // Whether the chain consists of kernels alone and is long enough for what a window costs.
   static bool suits(const Chain& chain);
 
-  // How many steps launch() launches.
+  // How many steps launch() launches: so many for this chain, of which a long chain of the same
+  // plans has no more, however long.
   int64_t steps() const { return steps_; }
+  static int64_t steps_for(const Chain& chain);
 
   // Launches the steps() steps from the one that runs as number `first`. The chain is the
-  // constructor's or a rebind() of it. Throws kCuda naming the step, plan and kernel of a node that
-  // the driver refuses, or the steps that it does not launch.
+  // constructor's or a rebind() of it, of the same length or another. Throws kCuda naming the step,
+  // plan and kernel of a node that the driver refuses, or the steps that it does not launch.
   void launch(LaunchWalk& walk, const Chain& chain, int64_t first, CUstream stream);
 
   // Leaves a mark behind all that was issued to the stream so far.
@@ -78,6 +80,7 @@ class SharedWindow : public BackendWindow {
   void give_up(Holder& holder);
 
  private:
+  // Makes a window if there is none, or one for shorter chains or longer ones.
   void fill(Holder& holder, const Chain& chain, CUstream stream);
 
   std::mutex mutex_;

@@ -225,37 +225,52 @@ std::shared_ptr<const Plan> Plan::decode(std::vector<std::byte> bytes) {
   plan->kernel_ = check_kernel(header);
 
   size_t at = sizeof(PlanHeader);
-  const size_t fields_at = at;
   plan->fields_ = read_records<FieldRecord>(bytes, at, header.num_fields);
-  const size_t patches_at = at;
   plan->patches_ = read_records<PatchRecord>(bytes, at, header.num_patches);
-  const size_t relocs_at = at;
   plan->relocs_ = read_records<RelocRecord>(bytes, at, header.num_relocs);
 
   for (size_t i = 0; i < plan->fields_.size(); ++i) {
-    check_field(plan->fields_[i], plan->kernel_->fields[i], i, fields_at + i * sizeof(FieldRecord));
+    check_field(plan->fields_[i], plan->kernel_->fields[i], i, plan->fields_offset(i));
   }
+  plan->check_lengths();
   std::vector<bool> patched(plan->fields_.size()), relocated(plan->fields_.size());
   for (size_t i = 0; i < plan->patches_.size(); ++i) {
-    const size_t byte = patches_at + i * sizeof(PatchRecord);
-    check_patch(plan->patches_[i], plan->fields_, header.steps, i, byte);
-    check_once(patched, plan->patches_[i].field, "patch", i, byte);
+    check_once(patched, plan->patches_[i].field, "patch", i, plan->patches_offset(i));
   }
   for (size_t i = 0; i < plan->relocs_.size(); ++i) {
-    const size_t byte = relocs_at + i * sizeof(RelocRecord);
-    check_reloc(plan->relocs_[i], plan->fields_, header.steps, i, byte);
-    check_once(relocated, plan->relocs_[i].field, "relocation", i, byte);
+    check_once(relocated, plan->relocs_[i].field, "relocation", i, plan->relocs_offset(i));
   }
   for (size_t field = 0; field < plan->fields_.size(); ++field) {
     const bool pointer = plan->fields_[field].type == uint8_t(FieldType::kPointer);
     const bool needed = patched[field] || !(plan->fields_[field].flags & kFieldNullable);
-    SDM_PLAN_CHECK(!pointer || !needed || relocated[field], relocs_at, "pointer '",
+    SDM_PLAN_CHECK(!pointer || !needed || relocated[field], plan->relocs_offset(0), "pointer '",
                    fixed_name(plan->fields_[field].name), "' has no operand");
   }
   plan->bytes_ = std::move(bytes);
   check_pointers_and_padding(*plan);
   check_param_block(*plan);
   return plan;
+}
+
+void Plan::check_lengths() const {
+  for (size_t i = 0; i < patches_.size(); ++i) {
+    check_patch(patches_[i], fields_, header_.steps, i, patches_offset(i));
+  }
+  for (size_t i = 0; i < relocs_.size(); ++i) {
+    check_reloc(relocs_[i], fields_, header_.steps, i, relocs_offset(i));
+  }
+}
+
+size_t Plan::fields_offset(size_t index) const {
+  return sizeof(PlanHeader) + index * sizeof(FieldRecord);
+}
+
+size_t Plan::patches_offset(size_t index) const {
+  return fields_offset(fields_.size()) + index * sizeof(PatchRecord);
+}
+
+size_t Plan::relocs_offset(size_t index) const {
+  return patches_offset(patches_.size()) + index * sizeof(RelocRecord);
 }
 
 size_t Plan::params_offset() const {

@@ -43,4 +43,14 @@ Header read_header(const char* what, uint64_t magic, std::span<const std::byte> 
   return header;
 }
 
+// Writes the header that starts the bytes, with their number and checksum in it; the rest of them
+// is as it will be.
+template <typename Header>
+void seal(Header& header, std::span<std::byte> bytes) {
+  header.total_bytes = bytes.size();
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  header.checksum = crc32(bytes.subspan(offsetof(Header, version)));
+  std::memcpy(bytes.data(), &header, sizeof(header));
+}
+
 }  // namespace sdm::plancap

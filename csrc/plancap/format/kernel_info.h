@@ -60,6 +60,12 @@ using ParamCheck = void (*)(const ParamView& view);
 // and when a CUDA plan is bound. A plan's bytes hold what the launcher left there: zeros.
 using FinishParams = void (*)(void* params);
 
+// Changes what follows from the number of steps in a plan's parameter block, and the extents of
+// operands that any step may touch anywhere (plan_resize.h). Throws for a length that a launcher
+// would refuse.
+class PlanResize;
+using ResizePlan = void (*)(PlanResize& plan);
+
 struct KernelInfo {
   const char* name;  // the kernel's name in plans and in the registry
   uint32_t param_bytes;
@@ -69,6 +75,7 @@ struct KernelInfo {
   uint64_t layout_hash;
   LibraryCall library = nullptr;  // set: no kernel of ours, and its CUDA plans are library steps
   FinishParams finish = nullptr;  // null: the block is complete as the launcher fills it
+  ResizePlan resize = nullptr;    // null: no plan of it becomes one of another length
   // Percent of an SM's memory that it should offer as shared memory; 0: the driver's choice.
   uint8_t shared_percent = 0;
   // Pointer fields that a launch loads from before its wait. Where the launch ahead of it writes

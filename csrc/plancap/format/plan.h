@@ -4,17 +4,27 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plancap/format/kernel_info.h"
 
 namespace sdm::plancap {
 
+// A number of a parameter block that follows the number of tokens, by name.
+using LengthNumber = std::pair<std::string, int64_t>;
+
 class Plan {
  public:
   // Checks everything that can be checked without a device; throws kPlan naming the record and
   // byte.
   static std::shared_ptr<const Plan> decode(std::vector<std::byte> bytes);
+
+  // The plan that its launcher records for so many steps, on operands that hold exactly these:
+  // numbers that the launcher is given by name, others and extents as they follow. Checked as
+  // decode() does. Throws kPlan for a plan that has no other length, or what the launcher throws
+  // for the length.
+  std::shared_ptr<const Plan> resized(uint32_t steps, std::span<const LengthNumber> numbers) const;
 
   const PlanHeader& header() const { return header_; }
   const KernelInfo& kernel() const { return *kernel_; }
@@ -32,7 +42,13 @@ class Plan {
   bool empty() const { return config().grid.volume() == 0; }  // an empty grid: nothing to do
 
  private:
+  friend class PlanResize;
   Plan() = default;
+  void check_lengths() const;  // of patches and relocations, against the header's steps
+  // The byte at which a record starts.
+  size_t fields_offset(size_t index) const;
+  size_t patches_offset(size_t index) const;
+  size_t relocs_offset(size_t index) const;
   std::vector<std::byte> bytes_;
   PlanHeader header_{};
   const KernelInfo* kernel_ = nullptr;

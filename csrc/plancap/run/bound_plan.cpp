@@ -150,12 +150,13 @@ std::shared_ptr<const BoundPlan> BoundPlan::bind(std::shared_ptr<const Plan> pla
   return bound;
 }
 
-std::shared_ptr<const BoundPlan> BoundPlan::rebind(std::span<const OperandRef> operands) const {
-  const std::shared_ptr<BoundPlan> bound = place(plan_, operands);
+std::shared_ptr<const BoundPlan> BoundPlan::rebind(std::span<const OperandRef> operands,
+                                                   std::shared_ptr<const Plan> plan) const {
+  const std::shared_ptr<BoundPlan> bound = place(std::move(plan), operands);
   if (bound->device_ == device_) {
     bound->prepared_ = prepared_;
   } else if (plan_->backend() == Backend::kCuda) {
-    bound->prepared_ = prepare_launch(*plan_, bound->device_);
+    bound->prepared_ = prepare_launch(bound->plan(), bound->device_);
   }
   return bound;
 }

@@ -56,7 +56,13 @@ class BoundPlan {
 
   // The same plan with other operands: the same checks, but on this one's device nothing is looked
   // up or loaded. Operands that the plan does not name are passed over.
-  std::shared_ptr<const BoundPlan> rebind(std::span<const OperandRef> operands) const;
+  std::shared_ptr<const BoundPlan> rebind(std::span<const OperandRef> operands) const {
+    return rebind(operands, plan_);
+  }
+
+  // The same for what Plan::resized() made of the plan, whose launch is this one's.
+  std::shared_ptr<const BoundPlan> rebind(std::span<const OperandRef> operands,
+                                          std::shared_ptr<const Plan> plan) const;
 
   const Plan& plan() const { return *plan_; }
   std::shared_ptr<const Plan> shared_plan() const { return plan_; }

@@ -37,7 +37,7 @@ void check_together(std::span<const std::shared_ptr<const Plan>> plans, uint32_t
   }
 }
 
-Chain::Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps, StepOrder order)
+Chain::Chain(BoundPlans plans, uint32_t steps, StepOrder order)
     : plans_(std::move(plans)), steps_(steps), order_(order) {
   std::vector<std::shared_ptr<const Plan>> unbound;
   for (const auto& plan : plans_) unbound.push_back(plan->shared_plan());
@@ -53,11 +53,26 @@ Chain::Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps
 }
 
 std::shared_ptr<Chain> Chain::rebind(std::span<const OperandRef> operands) const {
-  std::vector<std::shared_ptr<const BoundPlan>> plans;
+  BoundPlans plans;
   plans.reserve(plans_.size());
   for (const auto& plan : plans_) plans.push_back(plan->rebind(operands));
-  auto chain = std::make_shared<Chain>(std::move(plans), steps_, order_);
-  if (chain->early_starts_ == early_starts_) chain->window_ = window_;  // its edges are the same
+  return with(std::move(plans), steps_);
+}
+
+std::shared_ptr<Chain> Chain::rebind(std::span<const OperandRef> operands, uint32_t steps,
+                                     std::span<const LengthNumber> numbers) const {
+  BoundPlans plans;
+  plans.reserve(plans_.size());
+  for (const auto& plan : plans_) {
+    plans.push_back(plan->rebind(operands, plan->plan().resized(steps, numbers)));
+  }
+  return with(std::move(plans), steps);
+}
+
+// The same launches: the same nodes of a window, and with the same early starts the same edges.
+std::shared_ptr<Chain> Chain::with(BoundPlans plans, uint32_t steps) const {
+  auto chain = std::make_shared<Chain>(std::move(plans), steps, order_);
+  if (chain->early_starts_ == early_starts_) chain->window_ = window_;
   return chain;
 }
 

@@ -30,12 +30,17 @@ struct LaunchTime {
 
 class Chain {
  public:
+  using BoundPlans = std::vector<std::shared_ptr<const BoundPlan>>;
+
   // Throws kPlan for plans that do not belong together or operands on two devices.
-  Chain(std::vector<std::shared_ptr<const BoundPlan>> plans, uint32_t steps,
-        StepOrder order = StepOrder::kDescending);
+  Chain(BoundPlans plans, uint32_t steps, StepOrder order = StepOrder::kDescending);
 
   // The same chain on other operands. Throws kPlan as BoundPlan::rebind does.
   std::shared_ptr<Chain> rebind(std::span<const OperandRef> operands) const;
+
+  // The same of another length: every plan resized(). Throws as that and rebind() do.
+  std::shared_ptr<Chain> rebind(std::span<const OperandRef> operands, uint32_t steps,
+                                std::span<const LengthNumber> numbers) const;
 
   std::span<const std::shared_ptr<const BoundPlan>> plans() const { return plans_; }
   uint32_t steps() const { return steps_; }
@@ -47,8 +52,8 @@ class Chain {
   Backend backend() const { return plans_.front()->plan().backend(); }
   Device device() const { return plans_.front()->device(); }
 
-  // Shared by a chain and all that rebind() makes of it with the same early starts; null on the
-  // host backend.
+  // Shared by a chain and all that rebind() makes of it with the same early starts, of any length;
+  // null on the host backend.
   const std::shared_ptr<BackendWindow>& shared_window() const { return window_; }
 
   // By plan: whether its launches may start before the launch ahead of them has ended.
@@ -74,13 +79,14 @@ class Chain {
  private:
   using Blocks = std::vector<std::vector<std::byte>>;  // a private copy of each parameter block
 
+  std::shared_ptr<Chain> with(BoundPlans plans, uint32_t steps) const;
   Blocks copy_params() const;
   template <typename AfterLaunch>
   void launch_step(Blocks& params, int64_t ti, const AfterLaunch& after_launch) const;
   template <typename AfterLaunch>
   void walk_host(const AfterLaunch& after_launch) const;
 
-  std::vector<std::shared_ptr<const BoundPlan>> plans_;
+  BoundPlans plans_;
   uint32_t steps_;
   StepOrder order_;
   std::vector<bool> early_starts_;

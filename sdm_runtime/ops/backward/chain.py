@@ -22,7 +22,7 @@ def build_chain(operands: ChainOperands, call: Call) -> PassChain:
         StepSizes.of(geometry, geometry.tokens),
         steps=geometry.steps,
         order="descending",
-        kind=(call, bank.dtype),
+        kind=(geometry.bank_rows, geometry.head_dim, bank.dtype, call.form, call.grad_bank_fp32),
         gemm=choose_gemm(operands, geometry, call.gemm),
         arenas=(operands.dots, operands.records),
         snap_format=call.form.rows,

@@ -46,7 +46,7 @@ class ChainOperands(NamedTuple):
         return named
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def dots_layout(geometry: Geometry) -> ArenaLayout:
     """The row dots of a whole call, with a plane for each column slice."""
     slices, count, f32 = num_slices(geometry.head_dim), geometry.chunks, torch.float32

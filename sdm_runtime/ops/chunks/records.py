@@ -30,7 +30,7 @@ class ChainRecords(NamedTuple):
     cpe: Tensor | None  # f32 [N, n], staged: the factor of several planes; one plane needs none
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def records_layout(geometry: Geometry) -> ArenaLayout:
     """The records of a whole call, by their names above; those read 16 bytes at a time lead."""
     count, n, m = geometry.chunks, geometry.chunk_writes, geometry.chunk_reads

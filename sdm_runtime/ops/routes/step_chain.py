@@ -18,6 +18,7 @@ from sdm_runtime.ops.routes.bound_chains import bound_chain
 from sdm_runtime.plan.blas_step import BlasGemmStep
 from sdm_runtime.plan.chain import StepChain
 from sdm_runtime.plan.plan import Plan
+from sdm_runtime.plan.template import ChainLength
 from sdm_runtime.tensor.arena import Arena
 
 GEMM = "gemm"  # in a chain's kernels: the product that was chosen
@@ -38,7 +39,7 @@ class StepSizes(NamedTuple):
     chunk_size: int
     num_writes: int
     num_reads: int
-    num_tokens: int
+    num_tokens: int  # the last: chains of a kind differ in it
 
     @classmethod
     def of(cls, geometry: Geometry, tokens: int) -> StepSizes:
@@ -84,9 +85,10 @@ def step_chain(
         operands: Theirs, by the names of their tables. The chain keeps the dict, which must stay
             as it is.
         sizes: Of every kernel.
-        steps: Steps to run.
+        steps: Steps to run: all those that the operands hold.
         order: Which step comes first.
-        kind: What else the plans depend on, hashable: dtypes, and what of the operands is missing.
+        kind: What else the plans depend on, hashable, but for the number of tokens: sizes of a row
+            and the bank, dtypes, and what of the operands is missing.
         gemm: What GEMM stands for.
         arenas: With more operands.
         snap_format: How gx_pa2's snapshots are stored.
@@ -103,8 +105,9 @@ def step_chain(
             given |= arena.operands()
         return StepChain([_plan(k, gemm, given) for k in kernels], steps, order=order)
 
-    whole_kind = (kernels, sizes, steps, order, kind, gemm.name, snap_format, device, pdl)
-    chain = bound_chain(whole_kind, operands, record_plans, arenas)
+    length = ChainLength(steps, sizes.num_tokens)
+    whole_kind = (kernels, sizes[:-1], order, kind, gemm.name, snap_format, device, pdl)
+    chain = bound_chain(whole_kind, operands, record_plans, arenas, length)
     return PassChain(chain, gemm, (perf_counter_ns() - begin) / 1e3 - gemm.probe_us)
 
 

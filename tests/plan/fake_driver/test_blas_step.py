@@ -4,16 +4,17 @@ import functools
 
 import pytest
 import torch
+from core_testing import core_testing
 from forged import HD, STEPS, C, P, cuda_plan, gemm_tensors, operands
 
-from sdm_runtime import CudaError, CudaOutOfMemoryError, _core
+from sdm_runtime import CudaError, CudaOutOfMemoryError, PlanError, _core
 
 PLAIN, TRANSPOSED = 0, 1
 
 
-def blas_plan(tensors, device=0):
+def blas_plan(tensors, device=0, steps=STEPS):
     refs = dict(operands(tensors, device))
-    return _core.plan_blas_gemm(refs["d_u"], refs["x"], refs["d_dv"], P, STEPS)
+    return _core.plan_blas_gemm(refs["d_u"], refs["x"], refs["d_dv"], P, steps)
 
 
 def calls(entries):
@@ -44,6 +45,20 @@ def test_every_step_is_torchs_call_on_its_own_pointers(driver, hd):
     chain.run(driver.stream(), driver.blas_handle())
     ran = calls(driver.log("launch"))
     assert ran == [expected_call(tensors, step) for step in reversed(range(STEPS))]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 50])
+def test_a_chain_of_another_length_makes_its_calls(driver, steps):
+    first = gemm_tensors()
+    chain = _core.Chain([blas_plan(first)], STEPS)
+    tensors = gemm_tensors(steps)
+    longer = core_testing().rebind(chain, operands(tensors), steps)
+    assert longer.bound_plans()[0].plan().bytes() == blas_plan(tensors, steps=steps).plan().bytes()
+    longer.run(driver.stream(), driver.blas_handle())
+    ran = calls(driver.log("launch"))
+    assert ran == [expected_call(tensors, step) for step in reversed(range(steps))]
+    with pytest.raises(PlanError, match=r"\[blas_gemm\] bind d_u: expected"):
+        core_testing().rebind(chain, operands(first), 4)
 
 
 def test_the_kernel_behind_a_library_call_is_not_programmatic(driver):

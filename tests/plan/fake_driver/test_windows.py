@@ -2,12 +2,13 @@
 
 import gc
 import threading
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 import torch
 from core_testing import core_testing
-from forged import cuda_plan, gemm_params, gemm_tensors, operands
+from forged import P, cuda_plan, gemm_params, gemm_tensors, operands
 
 from sdm_runtime import CudaError, _core
 
@@ -191,6 +192,70 @@ def test_chains_of_one_recording_share_a_window(driver):
         assert any(entry["call"] == "node" for entry in log)
         edges.append(sum(entry["call"] == "edges" for entry in log))
     assert edges == [1, 0]  # the first of them made it
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+@pytest.mark.parametrize("kernels", [1, 2])
+def test_chains_of_many_lengths_share_a_window(driver, kernels, ascending):
+    chain = make_chain(driver, *[gemm_tensors(400)] * kernels, steps=400, ascending=ascending)
+    chain.run(driver.stream())
+    edges, nodes, latest = [], [], chain
+    for steps in (300, 401, 257, 1000, 100, 300):
+        tensors = gemm_tensors(steps)
+        # From the first chain, or the one before it: a template keeps the latest.
+        latest = core_testing().rebind((chain, latest)[steps % 2], operands(tensors), steps)
+        driver.log()
+        latest.run(driver.stream())
+        log = driver.log("edges", "launch", "node", "exec_destroy")
+        launches = [entry for entry in log if entry["call"] in ("launch", "node")]
+        order = range(steps) if ascending else range(steps)[::-1]
+        wanted = expected((tensors,) * kernels, order)
+        assert [bytes.fromhex(entry["params"]) for entry in launches] == wanted
+        edges.append(sum(entry["call"] == "edges" for entry in log))
+        nodes.append(any(entry["call"] == "node" for entry in log))
+    assert edges == [1, 0, 0, 0, 0, 0]  # the first of them made it
+    short = 100 * kernels < 256
+    assert nodes == [True] * 4 + [not short, True]
+
+
+def test_a_window_that_is_asked_for_is_as_long_as_its_chain(driver):
+    chain = make_chain(driver, gemm_tensors(400), steps=400)
+    made = []
+    for steps, width in ((400, 64), (10, 10), (64, 64), (63, 63), (500, 64), (129, 64)):
+        tensors = gemm_tensors(steps)
+        driver.log()
+        core_testing().rebind(chain, operands(tensors), steps).run(driver.stream(), windowed=True)
+        log = driver.log("edges", "launch", "node")
+        windowed = sum(entry["call"] == "node" for entry in log)
+        assert windowed == steps // width * width
+        made.append(any(entry["call"] == "edges" for entry in log))
+        params = [bytes.fromhex(e["params"]) for e in log if e["call"] != "edges"]
+        assert params == expected((tensors,), range(steps)[::-1])
+    assert made == [True, True, True, True, True, False]
+
+
+def test_threads_with_chains_of_many_lengths_do_not_mix_their_windows(driver):
+    chain = make_chain(driver, gemm_tensors(400), steps=400)
+    all_tensors = [gemm_tensors(steps) for steps in (300, 20, 500, 700)]
+    runs, threads = 15, []
+
+    def work(tensors, windowed):
+        for _ in range(runs):
+            steps = len(tensors["x"]) // P
+            bound = core_testing().rebind(chain, operands(tensors), steps)
+            bound.run(driver.stream(), windowed=windowed)
+
+    for tensors, windowed in zip(all_tensors, (None, True, True, None), strict=True):
+        threads.append(threading.Thread(target=work, args=(tensors, windowed)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counts = Counter(issued(driver)[0])
+    for tensors in all_tensors:
+        for params in expected((tensors,), range(len(tensors["x"]) // P)):
+            assert counts.pop(params) == runs
+    assert not counts
 
 
 def test_chains_of_one_recording_with_other_early_starts_have_a_window_of_their_own(driver, pair):

@@ -61,12 +61,6 @@ void check_operands(const StepKernel& kernel, const StepArgs& args, const StepSi
   });
 }
 
-// The planes of one call are all of one size.
-int64_t plane_stride(const StepKernel& kernel, const StepSizes& sizes) {
-  const StepRow* planes = kernel.find(Form::kPlanes);
-  return planes ? sizes.chunks * sizes.chunk_entries(planes->form.entries) : 0;
-}
-
 int64_t row_type(RowType type) { return static_cast<int32_t>(type); }
 
 // A number of the block: as the caller gives it, or as it follows from the operands; 0 for one that
@@ -124,6 +118,11 @@ Operand describe(const StepRow& row, const TensorRef& tensor, const StepSizes& s
 }
 
 }  // namespace
+
+int64_t plane_stride(const StepKernel& kernel, const StepSizes& sizes) {
+  const StepRow* planes = kernel.find(Form::kPlanes);
+  return planes ? sizes.chunks * sizes.chunk_entries(planes->form.entries) : 0;
+}
 
 Operand& StepLaunch::operand(std::string_view name) const {
   const auto found = std::ranges::find(operands, name, &Operand::name);

@@ -11,6 +11,7 @@
 #include "kernels/common/rows/row_formats.h"
 #include "plancap/capture/sink.h"
 #include "plancap/format/param_view.h"
+#include "plancap/format/plan_resize.h"
 
 namespace sdm {
 
@@ -84,6 +85,9 @@ struct StepKernel {
   const StepRow* find(Form form) const;  // the operand of this form; null where there is none
 };
 
+// Elements between two slices' planes, which are all of one size; 0 for a kernel without them.
+int64_t plane_stride(const StepKernel& kernel, const StepSizes& sizes);
+
 // The sizes of a call. Throws for a number or an operand that contradicts them.
 StepSizes measure_step(const StepKernel& kernel, const StepArgs& args);
 
@@ -92,6 +96,10 @@ void launch_step(const StepKernel& kernel, plancap::Sink& sink, const StepArgs& 
 
 // Throws kPlan for a parameter block that reaches past its operands.
 void check_step_plan(const StepKernel& kernel, const plancap::ParamView& view);
+
+// Gives a plan the numbers and extents of another length, as launch_step() would record them.
+// Throws what launch_step() throws for the length.
+void resize_step_plan(const StepKernel& kernel, plancap::PlanResize& plan);
 
 inline constexpr size_t kMostStepParamBytes = 256;
 
@@ -103,6 +111,7 @@ constexpr plancap::KernelInfo step_kernel_info() {
       kKernel.name, kFieldsOf<kRows>,
       [](const void* params) { kHost(*static_cast<const Params*>(params)); },
       [](const plancap::ParamView& view) { check_step_plan(kKernel, view); });
+  info.resize = [](plancap::PlanResize& plan) { resize_step_plan(kKernel, plan); };
   info.shared_percent = kStepSharedPercent;
   info.early = kEarlyOf<kRows>;
   return info;

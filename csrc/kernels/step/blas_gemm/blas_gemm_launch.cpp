@@ -50,6 +50,7 @@ const KernelInfo& blas_gemm_info() {
     KernelInfo made =
         plancap::make_kernel_info<BlasGemmParams>(kName, kFields, nullptr, check_blas_gemm_plan);
     made.library = run_library;
+    made.resize = [](plancap::PlanResize&) {};  // its numbers are those of one step
     return made;
   }();
   return info;
