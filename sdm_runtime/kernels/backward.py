@@ -112,6 +112,7 @@ def gx_pa2(
     bpre: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
     snap_step_rows: int | None = None,
+    snap_chunk_rows: int | None = None,
     snap_format: str | None = None,
 ) -> None:
     """Undo the writes of step ``ti``: restore the bank's rows, advance the grad rows, take dots.
@@ -136,10 +137,12 @@ def gx_pa2(
         num_parallel: P.
         chunk_size: C.
         num_writes: W.
-        bpre: int32 ``[N, ceil(C*W/32)+1]``: snapshots are dense, N*C*W rows.
+        bpre: int32 ``[N, ceil(C*W/32)+1]``: snapshots are dense, ``N*snap_chunk_rows`` rows.
         scales: float32, one per snapshot row; with e4m3 or int4 rows, and only then.
         snap_step_rows: Snapshots have a row per entry, this many rows from one step to the
             next. Exactly one of ``bpre`` and ``snap_step_rows`` is given.
+        snap_chunk_rows: Rows of a chunk's dense snapshot: as many as it names slots, or more. None:
+            C*W, which is the most. A chunk that names more slots has no snapshot of the rest.
         snap_format: How ``snap`` is stored: "f32", "bf16", "fp8" (e4m3) or "int4". None: what its
             dtype and shape say.
     """
@@ -165,6 +168,7 @@ def plan_gx_pa2(
     bpre: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
     snap_step_rows: int | None = None,
+    snap_chunk_rows: int | None = None,
     snap_format: str | None = None,
     pdl: bool = False,
 ) -> Plan:

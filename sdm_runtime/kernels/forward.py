@@ -76,6 +76,7 @@ def fx_write(
     num_writes: int,
     snap: torch.Tensor | None = None,
     bpre: torch.Tensor | None = None,
+    snap_chunk_rows: int | None = None,
 ) -> None:
     """Make the writes of step ``ti``; with ``snap``, keep the rows as they were.
 
@@ -92,9 +93,10 @@ def fx_write(
         num_parallel: P.
         chunk_size: C.
         num_writes: W.
-        snap: ``[N*C*W, hd]`` of the bank's dtype, out: the dense layout of
+        snap: ``[N*snap_chunk_rows, hd]`` of the bank's dtype, out: the dense layout of
             :func:`~sdm_runtime.kernels.gx_pa2`; rows of no group are left as they are.
         bpre: int32 ``[N, ceil(C*W/32)+1]``; with ``snap``, and only then.
+        snap_chunk_rows: As for :func:`~sdm_runtime.kernels.gx_pa2`; with ``snap`` only.
     """
     run_step("fx_write", locals())
 
@@ -110,6 +112,7 @@ def plan_fx_write(
     num_writes: int,
     snap: torch.Tensor | None = None,
     bpre: torch.Tensor | None = None,
+    snap_chunk_rows: int | None = None,
     pdl: bool = False,
 ) -> Plan:
     """Record :func:`fx_write` for the steps ``0..steps-1``; ``pdl`` as in :func:`plan_fx_read`."""

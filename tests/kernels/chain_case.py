@@ -38,7 +38,7 @@ def make_chain(
     by_chunk = (shape.chunks, shape.chunk, shape.hd)
     rows = named(t, "grad", "bank", "snap", "d_u", "beta", "kpay", "rec", "out_eff", "out_g")
     optional: dict[str, Any] = {k: t[k] for k in ("bpre", "scales") if k in t}
-    optional |= {k: sizes[k] for k in ("snap_step_rows",) if k in sizes}
+    optional |= {k: sizes[k] for k in ("snap_step_rows", "snap_chunk_rows") if k in sizes}
     plans = [
         kernels.plan_gx_gwr(
             **named(t, "grad", "delta", "pd", "slots", "d_dv", "dpd"),
@@ -61,10 +61,10 @@ def make_chain(
 def forward_tensors(shape: Shape) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
     """Operands of the forward's chain by name, and the sizes that its plans take."""
     read, sizes = read_case(shape)
-    write, _ = write_case(shape)
+    write, kept = write_case(shape)
     x = gemm_case(shape)[0]["x"] / shape.chunk  # delta stays of v's size
     delta = torch.zeros(shape.chunks, shape.chunk, shape.hd)
-    return write | read | {"x": x, "delta": delta}, sizes
+    return write | read | {"x": x, "delta": delta}, sizes | kept
 
 
 def make_forward_chain(
@@ -76,6 +76,7 @@ def make_forward_chain(
     chunk: dict[str, Any] = {"chunk_size": shape.chunk, "num_writes": shape.writes}
     answers = named(t, "bank", "v", "row_weights", "residual", "reading")
     kept: dict[str, Any] = {name: t[name] for name in ("snap", "bpre") if name in t}
+    kept |= {k: sizes[k] for k in ("snap_chunk_rows",) if k in sizes}
     plans = [
         kernels.plan_fx_read(**answers, num_tokens=sizes["num_tokens"], **chunk, **common),
         kernels.plan_gx_gemm(t["delta"], t["x"], t["residual"], **common),

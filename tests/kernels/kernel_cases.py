@@ -35,6 +35,7 @@ class Shape:
     without_slot: bool = False  # every third entry by token has row -1 and weight -0
     per_entry: bool = False  # the snapshot layout
     no_snapshot: bool = False  # fx_write keeps none
+    few_rows: bool = False  # a chunk's dense snapshot has no more rows than its sequence
     types: tuple[str, str, str] = (BF16, BF16, BF16)
     special: bool = False  # denormals, huge values, infinities and NaNs among the numbers
     seed: int = 0
@@ -157,6 +158,12 @@ def block_counts(records: torch.Tensor) -> torch.Tensor:
     return before[:, [min(32 * b, size) for b in range(-(-size // 32) + 1)]].to(torch.int32)
 
 
+def snapshot_rows(shape: Shape) -> int:
+    """Rows of a chunk's dense snapshot."""
+    entries = shape.chunk * shape.writes
+    return min(entries, shape.slots) if shape.few_rows else entries
+
+
 def planes(shape: Shape, per_token: int) -> torch.Tensor:
     """A poisoned output for row dots."""
     count = 1 + (shape.hd - 1) // 128
@@ -207,7 +214,8 @@ def pa2_case(shape: Shape):
     slots = draw.slots(shape, shape.writes)
     decay = draw.floats(shape.chunks, shape.slots).abs()
     rec = sort_records(shape, slots, draw.floats(*slots.shape), decay)
-    step_rows = shape.sequences * shape.chunk * shape.writes
+    chunk_rows = rec.shape[1] if shape.per_entry else snapshot_rows(shape)
+    step_rows = shape.sequences * chunk_rows
     spread = step_rows + 5 if shape.per_entry else step_rows
     snap = draw.rows(snap_kind, (shape.steps - 1) * spread + step_rows, shape.hd)
     tensors = {
@@ -228,6 +236,8 @@ def pa2_case(shape: Shape):
         sizes["snap_step_rows"] = spread
     else:
         tensors["bpre"] = block_counts(rec)
+    if shape.few_rows and not shape.per_entry:
+        sizes["snap_chunk_rows"] = chunk_rows
     return tensors, sizes
 
 
@@ -280,7 +290,7 @@ def read_case(shape: Shape):
 def write_case(shape: Shape):
     draw = Draw(shape.seed, shape.special)
     bank_kind = shape.types[0]
-    tokens, writes = shape.chunks * shape.chunk, shape.chunk * shape.writes
+    tokens = shape.chunks * shape.chunk
     slots = draw.slots(shape, shape.writes)
     decay = draw.floats(shape.chunks, shape.slots).abs()
     updates = sort_records(shape, slots, draw.floats(*slots.shape), decay)
@@ -289,8 +299,11 @@ def write_case(shape: Shape):
         "delta": draw.floats(tokens, shape.hd),
         "updates": updates,
     }
-    if not shape.no_snapshot:
-        kept = torch.full((shape.chunks * writes, shape.hd), -7.25e30, dtype=DTYPES[bank_kind])
-        tensors |= {"snap": kept, "bpre": block_counts(updates)}
     sizes = {"num_parallel": shape.sequences, "chunk_size": shape.chunk, "num_writes": shape.writes}
+    if not shape.no_snapshot:
+        rows = snapshot_rows(shape)
+        kept = torch.full((shape.chunks * rows, shape.hd), -7.25e30, dtype=DTYPES[bank_kind])
+        tensors |= {"snap": kept, "bpre": block_counts(updates)}
+        if shape.few_rows:
+            sizes["snap_chunk_rows"] = rows
     return tensors, sizes

@@ -173,7 +173,7 @@ def snapshot_value(snap: Rows, scales, row: int, column: int, bank_dtype: torch.
 @np.errstate(all="ignore")
 def gx_pa2(
     grad, bank, snap, d_u, beta, kpay, rec, out_eff, out_g, *, ti, num_parallel, chunk_size,
-    num_writes, bpre=None, scales=None, snap_step_rows=None,
+    num_writes, bpre=None, scales=None, snap_step_rows=None, snap_chunk_rows=None,
 ):  # fmt: skip
     hd, entries = bank.shape[1], chunk_size * num_writes
     g_rows, bank_rows, snap_rows = Rows(grad, hd), Rows(bank, hd), Rows(snap, hd)
@@ -193,7 +193,7 @@ def gx_pa2(
                 continue
             if first:
                 if snap_step_rows is None:
-                    source = chunk * entries + ordinal
+                    source = chunk * (snap_chunk_rows or entries) + ordinal
                 else:
                     source = ti * snap_step_rows + sequence * entries + tok * num_writes + w
                 ordinal += 1
@@ -283,7 +283,8 @@ def fx_read(
 
 @np.errstate(all="ignore")
 def fx_write(
-    bank, delta, updates, *, ti, num_parallel, chunk_size, num_writes, snap=None, bpre=None
+    bank, delta, updates, *, ti, num_parallel, chunk_size, num_writes, snap=None, bpre=None,
+    snap_chunk_rows=None,
 ):  # fmt: skip
     hd, entries = bank.shape[1], chunk_size * num_writes
     rows = Rows(bank, hd)
@@ -296,7 +297,7 @@ def fx_write(
             if word >> 31 & 1:
                 acc = [ZERO] * hd
                 if kept is not None:
-                    kept.data[chunk * entries + ordinal] = rows.data[row]
+                    kept.data[chunk * (snap_chunk_rows or entries) + ordinal] = rows.data[row]
                 ordinal += 1
             x = _token_row(delta, chunk * chunk_size + (word >> 9 & 0xFF), hd)
             acc = [fma(pd, x[c], acc[c]) for c in range(hd)]

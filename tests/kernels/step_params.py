@@ -32,6 +32,7 @@ def _pa2(tensors: dict, sizes: dict) -> Values:
     values.pop("rec", None)
     values["plane_stride"] = tensors["out_g"][0].numel()
     values["snap_step_rows"] = sizes.get("snap_step_rows", 0)
+    values["snap_chunk_rows"] = _chunk_rows(tensors, sizes)
     return values | {k: sizes[k] for k in ("chunk_size", "num_writes")}
 
 
@@ -60,7 +61,14 @@ def _read(tensors: dict, sizes: dict) -> Values:
 def _write(tensors: dict, sizes: dict) -> Values:
     hd = tensors["bank"].shape[1]
     values = tensors | {"bank_type": row_code(tensors["bank"], hd), "hd": hd}
+    values["snap_chunk_rows"] = _chunk_rows(tensors, sizes)
     return values | {k: sizes[k] for k in ("chunk_size", "num_writes")}
+
+
+def _chunk_rows(tensors: dict, sizes: dict) -> int:
+    """Rows of a chunk's dense snapshot; 0 where there is none."""
+    entries = sizes["chunk_size"] * sizes["num_writes"]
+    return sizes.get("snap_chunk_rows", entries) if "bpre" in tensors else 0
 
 
 def _gemm(tensors: dict, sizes: dict) -> Values:

@@ -14,6 +14,7 @@ SHAPES = [
     Shape(hd=256, chunk=16, writes=8, reads=8, steps=4, slots=64, hot=True),
     Shape(hd=77, chunk=16, writes=4, reads=4, steps=5, types=(BF16, BF16, F32)),
     Shape(hd=300, chunk=20, steps=3, types=(F32, E4M3, F32), per_entry=True),
+    Shape(hd=192, chunk=32, writes=8, reads=8, steps=6, slots=32, few_rows=True, padding=20),
 ]
 
 
@@ -44,6 +45,7 @@ FORWARD_SHAPES = [
     Shape(hd=256, chunk=16, writes=8, reads=9, steps=4, slots=64, hot=True, no_snapshot=True),
     Shape(hd=77, chunk=16, writes=4, reads=4, steps=5, types=(BF16, BF16, BF16)),
     Shape(hd=300, chunk=20, steps=3, types=(F32, F32, F32)),
+    Shape(hd=192, chunk=32, writes=8, reads=8, steps=6, slots=32, few_rows=True, padding=20),
 ]
 
 

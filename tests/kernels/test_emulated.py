@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 from emulated import Launch, emulation
+from guarded import GuardedTensor
 from kernel_cases import BF16, E4M3, F32, INT4, ROW_TYPES, Shape
 from kernel_checks import case, copies, differing
 from step_params import block_values
@@ -151,6 +152,35 @@ def test_every_width_of_the_forward_gives_the_twins_bits(kernel: str, bank: str,
     for no_snapshot in (False, True):
         shape = Shape(hd=hd, types=types, chunk=6, hot=hd % 4 == 0, no_snapshot=no_snapshot)
         assert_same_bits(kernel, shape, ti=1)
+
+
+@pytest.mark.parametrize("hd", [30, 36, 128, 256])
+@pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
+@pytest.mark.parametrize("kernel", ["gx_pa2", "fx_write"])
+def test_snapshots_of_few_rows_give_the_twins_bits(
+    kernel: str, types: tuple[str, str, str], hd: int
+) -> None:
+    for slots, hot in ((7, False), (40, True)):
+        shape = Shape(hd=hd, types=types, chunk=15, slots=slots, few_rows=True, hot=hot, padding=4)
+        assert_same_bits(kernel, shape, ti=1)
+
+
+@pytest.mark.parametrize("kernel", ["gx_pa2", "fx_write"])
+@pytest.mark.parametrize("types", [(BF16, BF16, BF16), (F32, E4M3, F32)], ids="-".join)
+def test_padding_reaches_no_row_behind_the_snapshots(
+    kernel: str, types: tuple[str, str, str]
+) -> None:
+    """All slots are named, the last chunk is nearly empty, and a page that faults follows."""
+    library = emulation()
+    shape = Shape(hd=64, types=types, chunk=60, slots=4, writes=2, few_rows=True, padding=58)
+    tensors, sizes = case(kernel, shape)
+    expected = copies(tensors)
+    library.twin(kernel, block_values(kernel, expected, sizes, 1))
+    for launch in launches(kernel, shape):
+        guarded = {n: GuardedTensor(tensors[n]) for n in ("snap", "scales") if n in tensors}
+        after = copies(tensors) | {name: guard.tensor for name, guard in guarded.items()}
+        library.launch(kernel, launch, block_values(kernel, after, sizes, 1), backwards=False)
+        assert differing(after, expected) == [], launch
 
 
 @pytest.mark.parametrize("kernel", sorted(step_tables()))

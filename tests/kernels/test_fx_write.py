@@ -34,6 +34,37 @@ def test_padding_tokens_match_the_reference(padding):
     assert_matches_reference("fx_write", Shape(chunk=6, padding=padding))
 
 
+@pytest.mark.parametrize("hd", [36, 300])
+@pytest.mark.parametrize("bank", [BF16, F32])
+@pytest.mark.parametrize(("chunk", "slots"), [(6, 7), (2, 16), (50, 40)])
+def test_snapshots_of_few_rows_match_the_reference(chunk, slots, bank, hd):
+    shape = shape_of(bank, hd=hd, chunk=chunk, slots=slots, few_rows=True)
+    assert_matches_reference("fx_write", shape)
+    assert_matches_reference("fx_write", shape, ti=0)
+
+
+def test_few_rows_are_those_of_a_wide_snapshot():
+    shape = Shape(chunk=6, slots=7)
+    wide, sizes = case("fx_write", shape)
+    few, few_sizes = case("fx_write", Shape(**vars(shape) | {"few_rows": True}))
+    after, other = run("fx_write", wide, sizes), run("fx_write", few, few_sizes)
+    assert other["snap"].shape[0] == shape.chunks * 7 < after["snap"].shape[0]
+    assert torch.equal(other["snap"].view(-1, 7, 8), after["snap"].view(-1, 18, 8)[:, :7])
+    assert torch.equal(other["bank"], after["bank"])
+
+
+def test_more_groups_than_rows_stay_in_their_chunks_rows():
+    """Whoever asks for too few rows loses snapshots, and nothing else."""
+    tensors, sizes = case("fx_write", Shape(chunk=6, slots=7, few_rows=True, steps=3))
+    wanted = run("fx_write", tensors, sizes, ti=1)
+    tensors["snap"] = tensors["snap"][: len(tensors["snap"]) // 7 * 2].clone()
+    after = run("fx_write", tensors, sizes | {"snap_chunk_rows": 2}, ti=1)
+    assert torch.equal(after["bank"], wanted["bank"])
+    chunks, before = after["snap"].view(3, 2, 2, 8), tensors["snap"].view(3, 2, 2, 8)
+    assert torch.equal(chunks[::2], before[::2])
+    assert torch.equal(chunks[1, :, 0], wanted["snap"].view(3, 2, 7, 8)[1, :, 0])
+
+
 def test_groups_longer_than_a_tile():
     for no_snapshot in (False, True):
         shape = Shape(hd=6, chunk=150, writes=2, slots=3, repeat=True, no_snapshot=no_snapshot)

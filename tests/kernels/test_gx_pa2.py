@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from guarded import GuardedTensor
 from kernel_cases import BF16, E4M3, F32, INT4, ROW_TYPES, Shape
 from kernel_checks import assert_matches_reference, case, differing, run
+
+from sdm_runtime import kernels
 
 RECORDED = torch.load(Path(__file__).parents[1] / "data/pa2_steps.pt", weights_only=True)
 WIDTHS = [1, 2, 3, 4, 5, 30, 32, 36, 48, 64, 77, 96, 128, 130, 192, 256, 300, 1024, 1100]
@@ -35,6 +38,42 @@ def test_widths_and_row_types(hd, types):
 def test_a_snapshot_row_per_entry_matches_the_reference(types, ti):
     shape = Shape(hd=36, types=types, per_entry=True, hot=True, steps=3)
     assert_matches_reference("gx_pa2", shape, ti)
+
+
+# Chunks of 18 entries on 7 slots, all of which some name; of 6 on 16.
+FEW_ROWS = [{"chunk": 6, "slots": 7}, {"chunk": 2, "slots": 16}, {"chunk": 50, "slots": 40}]
+
+
+@pytest.mark.parametrize("sizes", FEW_ROWS, ids=str)
+@pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
+@pytest.mark.parametrize("ti", [0, 2])
+def test_snapshots_of_few_rows_match_the_reference(types, ti, sizes):
+    shape = Shape(hd=36, types=types, steps=3, few_rows=True, **sizes)
+    assert_matches_reference("gx_pa2", shape, ti)
+    assert_matches_reference("gx_pa2", Shape(**vars(shape) | {"hd": 300}), ti)
+
+
+def test_few_rows_change_no_other_bit():
+    """The rows of each chunk, with or without the rest that no group has."""
+    shape = Shape(chunk=6, slots=7, types=(F32, E4M3, F32))
+    few, sizes = case("gx_pa2", Shape(**vars(shape) | {"few_rows": True}))
+    wide = dict(few)
+    for name in ("snap", "scales"):
+        rows = few[name].unflatten(0, (-1, 7))
+        wide[name] = torch.nn.functional.pad(rows, (*(0, 0) * (rows.ndim - 2), 0, 18 - 7), value=3)
+        wide[name] = wide[name].flatten(0, 1)
+    after = run("gx_pa2", few, sizes, ti=1)
+    kept = [name for name in after if name not in ("snap", "scales")]
+    other = run("gx_pa2", wide, {k: x for k, x in sizes.items() if k != "snap_chunk_rows"}, ti=1)
+    assert differing({k: after[k] for k in kept}, other) == []
+    assert differing(few, after) != []
+
+
+def test_more_groups_than_rows_read_no_other_rows():
+    tensors, sizes = case("gx_pa2", Shape(chunk=6, slots=7, few_rows=True, padding=0))
+    rows = len(tensors["snap"]) // 7 * 2
+    guarded = GuardedTensor(tensors["snap"][:rows])  # a page that faults follows
+    kernels.gx_pa2(**tensors | {"snap": guarded.tensor}, ti=1, **sizes | {"snap_chunk_rows": 2})
 
 
 @pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)

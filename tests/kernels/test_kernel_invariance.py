@@ -27,6 +27,7 @@ SHAPES = st.builds(
     repeat=st.booleans(),
     per_entry=st.booleans(),
     no_snapshot=st.booleans(),
+    few_rows=st.booleans(),
     types=st.sampled_from(ROW_TYPES),
     special=st.booleans(),
     seed=st.integers(0, 2**20),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,3 +78,44 @@ def test_the_last_rows_of_a_large_snapshot_are_reached():
     kernels.gx_pa2(**after, ti=1, **sizes | {"snap_step_rows": ROWS})
     del after["snap"]
     assert differing(after, expected) == []
+
+
+@pytest.mark.parametrize("name", ["gx_pa2", "fx_write"])
+def test_the_last_rows_of_a_large_dense_snapshot_are_reached(name):
+    """Few rows a chunk; those of the last chunks lie past 2^32 elements."""
+    chunks, rows = 2, 3
+    shape = replace(SHAPE, slots=rows, few_rows=True, types=(BF16, BF16, BF16), steps=chunks)
+    tensors, sizes = case(name, shape)
+    expected = run(name, tensors, sizes, ti=1)
+    steps = 2**32 // (HD * rows) + 2
+    large = {k: x.clone() for k, x in tensors.items()}
+    per_step = {
+        "snap",
+        "bpre",
+        "rec",
+        "updates",
+        "d_u",
+        "delta",
+        "beta",
+        "kpay",
+        "out_eff",
+        "out_g",
+    }
+    for key in per_step & set(tensors):
+        flat = tensors[key].reshape(chunks, -1)
+        large[key] = sparse(steps, flat)
+        large[key][-1] = flat[-1]
+    shapes = {"snap": (-1, HD), "rec": (steps, -1, 4), "updates": (steps, -1, 4)}
+    shapes |= {"d_u": (-1, HD), "delta": (-1, HD), "beta": (-1,)}
+    slices = tensors["out_eff"].shape[0] if "out_eff" in tensors else 0
+    for key in ("out_eff", "out_g") if slices else ():
+        large[key] = sparse(slices, torch.empty(1, steps * shape.chunk * shape.writes))
+    large = {k: x.view(shapes[k]) if k in shapes else x for k, x in large.items()}
+    getattr(kernels, name)(**large, ti=steps - 1, **sizes)
+    kept = [k for k in ("grad", "bank") if k in tensors]
+    assert differing({k: large[k] for k in kept}, expected) == []
+    assert torch.equal(large["snap"][-rows:], expected["snap"][-rows:])
+    assert not large["snap"][:1000].any()  # where a 32-bit offset would land
+    if slices:
+        last = shape.chunk * shape.writes
+        assert torch.equal(large["out_eff"][:, -last:], expected["out_eff"][:, -last:])

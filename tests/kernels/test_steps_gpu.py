@@ -79,6 +79,18 @@ def test_every_width_of_the_forward_gives_the_hosts_bits(kernel: str, bank: str,
         assert_same_bits(kernel, Shape(special=True, **rows), ti=0)
 
 
+@pytest.mark.parametrize("hd", WIDTHS)
+@pytest.mark.parametrize("types", ROW_TYPES, ids="-".join)
+@pytest.mark.parametrize("kernel", ["gx_pa2", "fx_write"])
+def test_snapshots_of_few_rows_give_the_hosts_bits(
+    kernel: str, types: tuple[str, str, str], hd: int
+) -> None:
+    hd += hd % 2 if types[1] == INT4 else 0
+    for slots, padding in ((7, 1), (7, 15), (40, 0)):
+        shape = Shape(hd=hd, types=types, chunk=17, slots=slots, few_rows=True, padding=padding)
+        assert_same_bits(kernel, shape)
+
+
 @pytest.mark.parametrize("kernel", ["gx_gwr", "gx_pa2", "gx_gds", "fx_read", "fx_write"])
 @pytest.mark.parametrize("hot", [False, True])
 def test_many_entries_give_the_hosts_bits(kernel: str, hot: bool) -> None:

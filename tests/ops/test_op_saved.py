@@ -31,7 +31,7 @@ def test_saved_tensors_may_be_moved_away():
     with torch.autograd.graph.saved_tensors_hooks(pack, torch.from_numpy):
         readings = call(CASE, inputs)
     readings.backward(make_grad(CASE))
-    assert max(shape.numel() for shape in moved) >= CASE.P * CASE.T * CASE.W * CASE.hd
+    assert max(shape.numel() for shape in moved) >= CASE.P * CASE.T // CASE.C * CASE.S * CASE.hd
     wanted = run(CASE)
     for name in DIFFERENTIABLE:
         assert torch.equal(inputs[name].grad, wanted.grads[name]), name
@@ -150,7 +150,7 @@ def test_hooks_on_a_single_saved_tensor_cannot_be_checked():
 @pytest.mark.parametrize("rounds", [True, False])
 def test_a_restore_from_a_rounded_snapshot_is_not_called_exact(rounds):
     def changed(x):
-        if x.shape != (CASE.P * 3 * 16 * CASE.W, CASE.hd):
+        if x.shape != (CASE.P * 3 * CASE.S, CASE.hd):
             return x.clone()
         return x.to(torch.bfloat16).to(x.dtype) if rounds else x.clone()
 
@@ -202,7 +202,7 @@ def test_what_is_saved_for_an_entry(hd):
     given = {x.data_ptr() for x in inputs.values()}
     assert not any(x.data_ptr() in given for x in saved)
     chunks = case.P * case.T // case.C
-    matrices = {(chunks, case.C, case.C), (chunks, case.C, hd), (chunks * case.C * case.W, hd)}
+    matrices = {(chunks, case.C, case.C), (chunks, case.C, hd), (chunks * case.S, hd)}  # S < C*W
     rest = sum(x.nbytes for x in saved if tuple(x.shape) not in matrices)
     tokens, staged_factor = chunks * case.C, 4 if hd > 128 else 0
     blocks = 4 * chunks * (-(-case.C * case.W // 32) + 1)

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from kernel_cases import Shape, gds_case, gemm_case, gwr_case, pa2_case, read_case, write_case
+from kernel_cases import (
+    Shape,
+    gds_case,
+    gemm_case,
+    gwr_case,
+    pa2_case,
+    read_case,
+    snapshot_rows,
+    write_case,
+)
 
 from sdm_runtime import Plan, StepChain, kernels
 from sdm_runtime.format.plan_format import (
@@ -36,6 +45,11 @@ def without(tensors, *names):
     return {name: tensor for name, tensor in tensors.items() if name not in names}
 
 
+def few_rows(shape: Shape) -> dict[str, Any]:
+    """What snapshots of fewer rows than entries are recorded with."""
+    return {"snap_chunk_rows": snapshot_rows(shape)} if shape.few_rows else {}
+
+
 def chain_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> list[Plan]:
     """gx_gwr, gx_gemm, gx_pa2 and gx_gds recorded on shared operands, in the order of a step."""
     sizes: dict[str, Any] = {"num_parallel": shape.sequences, "steps": shape.steps}
@@ -46,7 +60,7 @@ def chain_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> list
         return {name: o[name] for name in names if name in o}
 
     pa2 = pick("grad", "bank", "snap", "d_u", "beta", "kpay", "rec", "out_eff", "out_g")
-    layout = pick("bpre", "scales")
+    layout = pick("bpre", "scales") | few_rows(shape)
     return [
         kernels.plan_gx_gwr(
             **pick("grad", "delta", "pd", "slots", "d_dv", "dpd"),
@@ -75,6 +89,7 @@ def forward_plans(operands: dict[str, torch.Tensor], shape: Shape = SHAPE) -> li
     names = ("bank", "v", "row_weights", "residual", "reading")
     answers: dict[str, Any] = {name: o[name] for name in names}
     kept: dict[str, Any] = {name: o[name] for name in ("snap", "bpre") if name in o}
+    kept |= few_rows(shape)
     return [
         kernels.plan_fx_read(**answers, **chunked, num_tokens=shape.tokens),
         kernels.plan_gx_gemm(o["d_u"], o["x"], o["residual"], **sizes),

@@ -35,6 +35,7 @@ from sdm_runtime.format.records import text
 
 SHAPES = (
     Shape(hd=36, sequences=2, chunk=4, writes=3, reads=2, steps=3),
+    Shape(hd=36, sequences=2, chunk=4, writes=3, reads=2, steps=2, slots=5, few_rows=True),
     Shape(hd=130, sequences=2, chunk=3, writes=2, reads=2, steps=2, types=("f32", "int4", "f32")),
 )
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 16, 36, 64, 255, 256, 257, 1 << 16, (1 << 31) - 1, 1 << 31)

@@ -134,6 +134,7 @@ FORMS = {
     "rows of a slice": {},
     "rows of two slices": {"hd": 132},
     "fp8 snapshots": {"types": ("bf16", "e4m3", "f32")},
+    "snapshots of few rows": {"slots": 5, "few_rows": True},
     "float32": {"types": ("f32", "f32", "f32"), "sequences": 3, "writes": 5},
 }
 

@@ -100,6 +100,11 @@ BAD = {
         ("bpre", narrow, ValueError, "int32 [4, 2], got int32 [4, 1]"),
         ("bpre", None, ValueError, "exactly one of the two, got neither"),
         ("snap_step_rows", 24, ValueError, "exactly one of the two, got both"),
+        ("snap_chunk_rows", 12, None, ""),
+        ("snap_chunk_rows", 0, ValueError, "1..12 (chunk_size * num_writes), got 0"),
+        ("snap_chunk_rows", 13, ValueError, "1..12 (chunk_size * num_writes), got 13"),
+        ("snap_chunk_rows", 11, ValueError, "snap: expected 44 rows (the dense layout), got"),
+        ("snap_chunk_rows", 2.0, TypeError, "snap_chunk_rows: expected an int"),
         ("scales", lambda _: torch.ones(48), ValueError, "none (snapshots are not quantized)"),
         ("snap_format", "bf16", None, ""),
         ("snap_format", "fp4", ValueError, "one of f32, bf16, fp8, int4, got 'fp4'"),
@@ -164,6 +169,10 @@ BAD = {
         ("snap", None, ValueError, "snap, bpre: expected both or neither, got bpre alone"),
         ("bpre", None, ValueError, "snap, bpre: expected both or neither, got snap alone"),
         ("bpre", narrow, ValueError, "int32 [4, 2], got int32 [4, 1]"),
+        ("snap_chunk_rows", 12, None, ""),
+        ("snap_chunk_rows", 0, ValueError, "1..12 (chunk_size * num_writes), got 0"),
+        ("snap_chunk_rows", 13, ValueError, "1..12 (chunk_size * num_writes), got 13"),
+        ("snap_chunk_rows", 11, ValueError, "bfloat16 [44, 130], got bfloat16 [48, 130]"),
         ("ti", -1, ValueError, "a step in 0..1, got -1"),
         ("num_parallel", 0, ValueError, "got 0"),
         ("chunk_size", 5, ValueError, "updates: expected int32 [N, 15, 4]"),
@@ -224,6 +233,14 @@ def test_per_entry_layout_needs_its_rows():
         kernels.gx_pa2(**tensors, ti=0, **sizes | {"snap_step_rows": 23})
     with pytest.raises(ValueError, match=r"snap: expected 1 \* snap_step_rows \+ 24 rows"):
         kernels.gx_pa2(**tensors, ti=0, **sizes | {"snap_step_rows": 30})
+    with pytest.raises(ValueError, match=r"snap_chunk_rows: expected none \(snapshots are not"):
+        kernels.gx_pa2(**tensors, ti=0, **sizes, snap_chunk_rows=12)
+
+
+def test_a_call_without_a_snapshot_has_no_rows_of_one():
+    tensors, sizes = case("fx_write", replace(SHAPE, no_snapshot=True))
+    with pytest.raises(ValueError, match=r"snap_chunk_rows: expected none \(no snapshot is kept\)"):
+        kernels.fx_write(**tensors, ti=0, **sizes, snap_chunk_rows=12)
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,9 @@ inline Problem make_problem(const Sizes& sizes) {
            hd,
            bf16,
            bf16,
-           bf16};
+           bf16,
+           sizes.entries(),
+           0};
   p.gds = {grad,
            bank,
            floats(random_rows(token_bytes)),

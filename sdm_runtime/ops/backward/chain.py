@@ -19,7 +19,7 @@ def build_chain(operands: ChainOperands, call: Call) -> PassChain:
     return step_chain(
         KERNELS,
         operands.tensors(),
-        StepSizes.of(geometry, geometry.tokens),
+        StepSizes.of(geometry, geometry.tokens, snapshots=True),
         steps=geometry.steps,
         order="descending",
         kind=(geometry.bank_rows, geometry.head_dim, bank.dtype, call.form, call.grad_bank_fp32),

@@ -60,6 +60,11 @@ class Geometry(NamedTuple):
         return self.chunk * self.writes
 
     @property
+    def snapshot_rows(self) -> int:
+        """Snapshot rows of one chunk: no chunk writes more, nor more than its sequence has."""
+        return min(self.chunk_writes, self.slots or self.bank_rows)
+
+    @property
     def chunk_reads(self) -> int:
         """Read entries of one chunk, C * R."""
         return self.chunk * self.reads

@@ -29,7 +29,7 @@ class StepOperands(NamedTuple):
     residual: Tensor  # f32 [G, C, hd]: v minus the answer of the bank before the step
     reading: Tensor  # f32 [G, C, hd], of the bank before the step
     delta: Tensor  # f32 [G, C, hd], zeros before the steps
-    snap: Tensor | None  # [G*n, hd] of the bank's dtype
+    snap: Tensor | None  # [G*snapshot_rows, hd] of the bank's dtype
     bpre: Tensor | None  # int32 [G, ceil(n/32) + 1]
 
     def tensors(self, kernels: tuple[str, ...]) -> dict[str, Tensor]:
@@ -111,10 +111,10 @@ def _bound(
     return step_chain(
         kernels,
         tensors,
-        StepSizes.of(geometry, end - first),
+        StepSizes.of(geometry, end - first, snapshots=keeps),
         steps=segment.steps,
         order="ascending",
-        kind=(geometry.bank_rows, geometry.head_dim, tensors["bank"].dtype, not keeps),
+        kind=(geometry.bank_rows, geometry.head_dim, tensors["bank"].dtype),
         gemm=GEMM_CHOICE,
     )
 

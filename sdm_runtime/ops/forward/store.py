@@ -21,14 +21,14 @@ from sdm_runtime.tensor.arena import Arena
 
 
 class Saved(NamedTuple):
-    """All that a backward needs besides the bank; N chunks, n = C*W writes each."""
+    """All that a backward needs besides the bank; N chunks, m snapshot rows each."""
 
     delta: Tensor  # [N, C, hd] f32
     innovation: Tensor  # [N, C, hd] f32: v minus the bank's answer at the token; delta = beta * it
     x: Tensor  # [N, C, C] f32
     qx: Tensor  # [N, C, C] f32
-    snapshot: Tensor  # [N*n, columns], the written groups' rows before their step, densely numbered
-    scales: Tensor | None  # [N*n] f32, quantized rows only
+    snapshot: Tensor  # [N*m, columns], the written groups' rows before their step, densely numbered
+    scales: Tensor | None  # [N*m] f32, quantized rows only
     records: Arena  # ChainRecords
     # With keep_state, of steps that were run token by token: the rows they wrote, whose bits
     # delta alone does not give. None where there was no such step.
@@ -43,7 +43,7 @@ class SegmentBuffers(NamedTuple):
     residual: Tensor  # f32 [G, C, hd]: will be v minus the answer of the bank before the chunk
     x: Tensor | None  # f32 [G, C, C], if kept
     qx: Tensor | None  # f32 [G, C, C], if kept
-    snapshot: Tensor | None  # [G*n, hd] of the bank's dtype: the rows that are written, if kept
+    snapshot: Tensor | None  # [G*m, hd] of the bank's dtype: the rows that are written, if kept
     records: ChainRecords | None  # if they are kept
 
 
@@ -121,12 +121,12 @@ class KeepStore:
         self._qx = torch.empty_like(self._x)
         self._arena = records_layout(geometry).allocate(bank)
         self._records = records_of(self._arena)
-        rows = count * geometry.chunk_writes
+        rows = count * geometry.snapshot_rows
         self._snapshot = bank.new_empty((rows, form.columns), dtype=form.dtype)
         self._scales = bank.new_empty(rows, dtype=f32) if form.scaled else None
         self._segment_rows: Tensor | None = None  # of one segment, before they are encoded
         if not form.exact:
-            rows = segment_steps * geometry.sequences * geometry.chunk_writes
+            rows = segment_steps * geometry.sequences * geometry.snapshot_rows
             self._segment_rows = bank.new_empty((rows, geometry.head_dim))
 
     def buffers(self, segment: Segment) -> SegmentBuffers:
@@ -166,8 +166,8 @@ class KeepStore:
                 self._scales[where] = scales
 
     def _row_range(self, segment: Segment) -> slice:
-        chunks, n = self._geometry.chunk_range(segment), self._geometry.chunk_writes
-        return slice(chunks.start * n, chunks.stop * n)
+        chunks, m = self._geometry.chunk_range(segment), self._geometry.snapshot_rows
+        return slice(chunks.start * m, chunks.stop * m)
 
     def finish(self) -> Saved:
         """Everything a backward needs."""

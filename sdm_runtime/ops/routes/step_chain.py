@@ -39,16 +39,18 @@ class StepSizes(NamedTuple):
     chunk_size: int
     num_writes: int
     num_reads: int
+    snap_chunk_rows: int | None  # None: no snapshots
     num_tokens: int  # the last: chains of a kind differ in it
 
     @classmethod
-    def of(cls, geometry: Geometry, tokens: int) -> StepSizes:
+    def of(cls, geometry: Geometry, tokens: int, *, snapshots: bool) -> StepSizes:
         """A call's, for a chain over ``tokens`` tokens of each sequence."""
         return cls(
             num_parallel=geometry.sequences,
             chunk_size=geometry.chunk,
             num_writes=geometry.writes,
             num_reads=geometry.reads,
+            snap_chunk_rows=geometry.snapshot_rows if snapshots else None,
             num_tokens=tokens,
         )
 

@@ -41,6 +41,7 @@ struct StepSizes {
   int64_t num_writes = 0;  // of a token; 0 for a kernel that has none
   int64_t num_reads = 0;
   int64_t num_tokens = 0;
+  int64_t snap_chunk_rows = 0;  // of a chunk's dense snapshot
   int64_t hd = 0;
   RowType bank_type = RowType::kFloat32;
   RowType grad_type = RowType::kFloat32;

@@ -78,6 +78,7 @@ StepPart checked_numbers(const StepKernel& kernel, const ParamView& view) {
   sizes.chunk_size = numbers.at("chunk_size");
   sizes.num_writes = numbers.at("num_writes");
   sizes.num_reads = numbers.at("num_reads");
+  sizes.snap_chunk_rows = numbers.at("snap_chunk_rows");
   sizes.hd = numbers.at("hd");
   sizes.bank_type = static_cast<RowType>(numbers.at("bank_type"));
   sizes.grad_type = static_cast<RowType>(numbers.at("grad_type"));

@@ -23,6 +23,12 @@ StepSizes given_sizes(const StepKernel& kernel, const StepArgs& args) {
   if (args.number("chunk_size")) expect_chunk_size(kernel.name, sizes.chunk_size);
   if (args.number("num_writes")) expect_entries(kernel.name, "num_writes", sizes.num_writes);
   if (args.number("num_reads")) expect_entries(kernel.name, "num_reads", sizes.num_reads);
+  sizes.snap_chunk_rows = sizes.chunk_entries(Entries::kWrites);
+  if (const auto rows = args.number("snap_chunk_rows")) {
+    SDM_EXPECT(*rows >= 1 && *rows <= sizes.snap_chunk_rows, kValue, kernel.name, "snap_chunk_rows",
+               cat("1..", sizes.snap_chunk_rows, " (chunk_size * num_writes)"), *rows);
+    sizes.snap_chunk_rows = *rows;
+  }
   return sizes;
 }
 
@@ -178,7 +184,7 @@ StepExtent extent_of(const StepRow& row, const StepSizes& sizes) {
     case Form::kPlanes:
       return {f32, {n, of_chunk, 1}, alignof(float)};
     case Form::kSnapshotRows:
-      return {bank, {n * of_chunk, hd, 1}, dtype_bytes(bank)};
+      return {bank, {n * sizes.snap_chunk_rows, hd, 1}, dtype_bytes(bank)};
     case Form::kSnapshotCounts:
       return {Dtype::kInt32, {n, (of_chunk + 31) / 32 + 1, 1}, alignof(int32_t)};
   }

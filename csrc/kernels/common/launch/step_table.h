@@ -26,7 +26,7 @@ enum class Form : uint8_t {
   kRecords,         // int32 [N, C*E, 4]
   kRowWeights,      // int32 [N*C, E, 2]
   kPlanes,          // float32 [num_slices, N*C*E], or any shape where there is one slice
-  kSnapshotRows,    // [N*C*E, hd] of the bank's type: dense snapshots
+  kSnapshotRows,    // [N*snap_chunk_rows, hd] of the bank's type: dense snapshots
   kSnapshotCounts,  // int32 [N, ceil(C*E/32) + 1]
 };
 

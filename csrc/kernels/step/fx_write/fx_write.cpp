@@ -20,15 +20,26 @@ constexpr StepRow kRows[] = {
     SDM_SIZE(FxWriteParams, num_writes),
     SDM_NUMBER(FxWriteParams, hd),
     SDM_NUMBER(FxWriteParams, bank_type),
+    SDM_OPTIONAL_SIZE(FxWriteParams, snap_chunk_rows),
+    SDM_NUMBER(FxWriteParams, reserved),
 };
 
 void complete(const StepLaunch& launch) {
   const bool snap = launch.args.find("snap"), bpre = launch.args.find("bpre");
   SDM_EXPECT(snap == bpre, kValue, kName, "snap, bpre", "both or neither",
              snap ? "snap alone" : "bpre alone");
+  const auto given = launch.args.number("snap_chunk_rows");
+  SDM_EXPECT(snap || !given, kValue, kName, "snap_chunk_rows", "none (no snapshot is kept)",
+             *given);
+  auto& params = *static_cast<FxWriteParams*>(launch.params);
+  params.snap_chunk_rows = snap ? static_cast<int32_t>(launch.sizes.snap_chunk_rows) : 0;
 }
 
 void check_rest(const plancap::ParamView& view) {
+  const auto& params = view.get<FxWriteParams>();
+  const int64_t entries = int64_t{params.chunk_size} * params.num_writes;
+  view.range("snap_chunk_rows", params.snap_chunk_rows, view.has("snap") ? 1 : 0,
+             view.has("snap") ? entries : 0);
   view.expect(view.has("snap") == view.has("bpre"), "bpre",
               view.has("snap") ? "an operand (a snapshot is kept)" : "none (no snapshot is kept)",
               "the other");

@@ -37,7 +37,7 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   const Team<kCols> team(params.hd, place.slice_group);
   const int64_t first_token = chunk * params.chunk_size;
 
-  // The tile's groups, their snapshot rows counted from the block of 32 entries. The count is
+  // The tile's groups, their ordinals counted from the block of 32 entries. The count is
   // loaded whether it is used or not: no branch delays the load.
   const bool keeps = params.snap != nullptr;
   const int32_t blocks = (place.entries + kLanes - 1) / kLanes;
@@ -47,12 +47,11 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
   const TileGroups tile = list_groups<true>(list, updates, place, team.lane, longs.tail());
   const int32_t groups = tile.count;
   longs.post(list, tile);
-  const int64_t first_snap =
-      keeps ? dense_snapshot_row(chunk, place.entries, count + tile.groups_before) : 0;
+  const int32_t first_ordinal = count + tile.groups_before;
 
   const ThreadRows<kBank, kCols> bank(params.bank, {params.bank_type}, 0, params.hd, team.columns);
-  const ThreadRows<kBank, kCols> snap(params.snap, {params.bank_type}, first_snap, params.hd,
-                                      team.columns);
+  const ThreadRows<kBank, kCols> snap(params.snap, {params.bank_type},
+                                      chunk * params.snap_chunk_rows, params.hd, team.columns);
   const ThreadRows<kFloats, kCols> delta(params.delta, {RowType::kFloat32}, first_token, params.hd,
                                          team.columns);
 
@@ -98,7 +97,9 @@ __device__ __forceinline__ void fx_write_device(const FxWriteParams& params) {
     const auto x_raw = delta.load_cached(record_token(head.word));
     ptx::copy_wait<kDepth - 1>();
     const auto m_raw = read_bits<sizeof(Raw)>(ring[stage]);
-    if (keeps && valid) snap.store(group, m_raw);
+    if (keeps && valid) {
+      snap.store(row_of_ordinal(first_ordinal + group, params.snap_chunk_rows), m_raw);
+    }
     decode<kFloats, kCols>(x_raw, 1.0f, x);
 #pragma unroll
     for (int c = 0; c < kCols; ++c) acc[c] = fused(head.scale, x[c], 0.0f);

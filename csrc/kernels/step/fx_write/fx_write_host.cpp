@@ -48,17 +48,16 @@ SDM_HD void write_group(const FxWriteParams& params, const RecordTile& tile,
 
 template <int kColumns, bool kFull>
 SDM_HD void write_tile(const FxWriteParams& params, const RecordTile& tile) {
-  int64_t snap_row = -1;
-  if (params.snap != nullptr) {
-    snap_row = dense_snapshot_row(tile.chunk, tile.entries,
-                                  groups_before(params.bpre, tile.chunk, tile.entries, tile.begin));
-  }
+  const bool keeps = params.snap != nullptr;
+  const int32_t rows = params.snap_chunk_rows;
+  int32_t ordinal = keeps ? groups_before(params.bpre, tile.chunk, tile.entries, tile.begin) : 0;
   for (RecordGroup group = first_group(tile); group.size > 0; group = next_group(tile, group)) {
     if (record_invalid(group.records[0].word)) continue;
+    const int64_t snap_row =
+        keeps ? dense_snapshot_row(tile.chunk, rows, row_of_ordinal(ordinal++, rows)) : -1;
     for (int32_t s = tile.first_slice; s < tile.end_slice; ++s) {
       write_group<kColumns, kFull>(params, tile, group, snap_row, s);
     }
-    if (snap_row >= 0) ++snap_row;
   }
 }
 

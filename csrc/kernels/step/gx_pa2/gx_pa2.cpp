@@ -28,6 +28,8 @@ constexpr StepRow kRows[] = {
     SDM_NUMBER(GxPa2Params, bank_type),
     SDM_FORMAT(GxPa2Params, snap_type, "snap_format"),
     SDM_NUMBER(GxPa2Params, grad_type),
+    SDM_OPTIONAL_SIZE(GxPa2Params, snap_chunk_rows),
+    SDM_NUMBER(GxPa2Params, reserved),
 };
 
 StepGeometry geometry(const plancap::Target& target, const GxPa2Params& params) {

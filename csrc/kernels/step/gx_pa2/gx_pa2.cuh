@@ -77,7 +77,7 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
   const int32_t groups = tile.count;
   longs.post(list, tile);
   const int64_t first_snap =
-      dense ? dense_snapshot_row(chunk, place.entries, count + tile.groups_before)
+      dense ? dense_snapshot_row(chunk, params.snap_chunk_rows, count + tile.groups_before)
             : params.step * params.snap_step_rows + int64_t{sequence} * place.entries;
   // Rows behind it: a dense group's own number, or the place of its FIRST among the entries.
   const auto snap_row = [&](int32_t group, uint32_t word) {
@@ -93,7 +93,9 @@ __device__ __forceinline__ void gx_pa2_device(const GxPa2Params& params) {
 
   const auto fetch_snap = [&](int32_t stage, int32_t group) {
     if (group >= groups) return;
-    const int32_t row = snap_row(group, list[group].word);
+    const uint32_t word = list[group].word;
+    if (record_invalid(word)) return;  // behind the last group a chunk may have no row
+    const int32_t row = snap_row(group, word);
     float scale = 1.0f;
     if constexpr (kScaled) {
       ptx::copy_async<4>(scale_ring[stage], params.scales + first_snap + row);

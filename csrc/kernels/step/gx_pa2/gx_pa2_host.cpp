@@ -90,14 +90,16 @@ template <int kColumns, bool kFull>
 SDM_HD void write_tile(const GxPa2Params& params, const RecordTile& tile, DotBatch& effs,
                        DotBatch& gdots) {
   int32_t ordinal = params.bpre ? ordinal_at(params, tile) : 0;
+  const int32_t rows = params.snap_chunk_rows;
   for (RecordGroup group = first_group(tile); group.size > 0; group = next_group(tile, group)) {
     const uint32_t word = group.records[0].word;
     if (record_invalid(word)) {
       clear_outputs(params, tile, entry_index(group, group.records[0], params.num_writes));
       continue;
     }
-    const int64_t snap_row = params.bpre ? dense_snapshot_row(tile.chunk, tile.entries, ordinal++)
-                                         : entry_snapshot_row(params, tile.chunk, word);
+    const int64_t snap_row =
+        params.bpre ? dense_snapshot_row(tile.chunk, rows, row_of_ordinal(ordinal++, rows))
+                    : entry_snapshot_row(params, tile.chunk, word);
     for (int32_t s = tile.first_slice; s < tile.end_slice; ++s) {
       write_group<kColumns, kFull>(params, tile, group, snap_row, s, effs, gdots);
     }

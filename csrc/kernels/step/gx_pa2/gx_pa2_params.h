@@ -28,6 +28,8 @@ struct GxPa2Params {
   RowType bank_type;
   RowType snap_type;
   RowType grad_type;
+  int32_t snap_chunk_rows;  // rows of a chunk in the dense layout, at most C*W; 0: not dense
+  int32_t reserved;
 };
 
 }  // namespace sdm
