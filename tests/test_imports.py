@@ -82,6 +82,7 @@ ROOMS = [
             ("forward",),
             ("backward",),
             ("autograd",),
+            ("traced",),
             ("public",),
         ),
     ),

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from sdm_runtime.layer.loan import Loan, may_run_again
 from sdm_runtime.tensor.untraced import untraced
@@ -27,10 +28,15 @@ _IN_CHAIN = (
     "a call that runs as one chain of plans has it, or had it when it raised after the chain had "
     "begun: take a clone() before a call that may be interrupted"
 )
+_IN_GRAPH = (
+    "a compiled call has it, or had it when it raised: take a clone() before a call that may fail"
+)
 _ELSEWHERE = "a call in another thread has it, or had it when it raised"
 _RUNNING = (
     "the call that has it still runs: take a clone() before the call, or read what it returns"
 )
+
+_making_locks = threading.Lock()
 
 
 @final
@@ -54,6 +60,9 @@ class MemoryCache:
       call was to write at most as many slots, over all tokens, as an eighth of the bank's rows:
       those are kept and put back. A chain that ends with the output projection keeps none: if the
       device fails or an interrupt falls in it, the bank is lost. A lost bank is refused by name.
+    - Under torch.compile a training call's cache has a bank of its own, which stays valid. A
+      compiled call that advances a bank in place keeps no rows to put back, and a reentrant
+      checkpoint around it is refused in its backward.
     - `copy.copy`, `copy.deepcopy` and pickling, also by torch.save, make what `clone()` makes: a
       cache with a bank of its own. There are no subclasses, which such copies would not be of.
 
@@ -66,12 +75,15 @@ class MemoryCache:
     """
 
     def __init__(self, bank: Tensor, tokens: int, *, valid_until_backward: bool = False) -> None:
-        """Wrap a bank as a call left it (for the layer's use)."""
-        self._bank = bank.detach()
-        self._described = f"bank {tuple(bank.shape)} {bank.dtype}"
+        """Wrap a bank as a call left it: for the layer's use, and for torch.export's programs."""
+        traced = is_compiling()
+        # A detached value would be an output of a compiled graph beside the bank itself.
+        self._bank = bank if traced and not bank.requires_grad else bank.detach()
+        # Held while a bank is lent, copied or given up; a compiled graph makes caches and no locks.
+        self._owner = None if traced else threading.Lock()
+        self._described: str | None = None  # once the bank is gone
         self._invalid: str | None = None
         self._loan: Loan | None = None
-        self._owner = threading.Lock()  # held while a bank is lent, copied or given up
         self._valid_until_backward = valid_until_backward
         self.tokens = tokens
 
@@ -106,17 +118,22 @@ class MemoryCache:
         """Whether the backward of the call that returned this cache will take its bank away."""
         return self._valid_until_backward
 
-    @untraced
     def clone(self) -> MemoryCache:
         """A cache with its own copy of the bank, valid whatever happens to this one.
 
         A call or a backward in another thread that would change the bank waits for the copy.
         """
-        return MemoryCache(self._copy(), self.tokens)
+        return MemoryCache(self.bank.clone() if is_compiling() else self._copy(), self.tokens)
 
     def _copy(self) -> Tensor:
-        with self._owner:
+        with self._owner or self._new_owner():
             return self.bank.clone()
+
+    def _new_owner(self) -> threading.Lock:
+        """The lock of a cache that a graph has made: one, whoever asks first."""
+        with _making_locks:
+            self._owner = self._owner or threading.Lock()
+            return self._owner
 
     def __copy__(self) -> MemoryCache:
         """As clone(): two caches on one bank would each take it for their own."""
@@ -141,7 +158,7 @@ class MemoryCache:
                 owner relies on the bank: a backward to come, a checkpoint that repeats the call,
                 or inference mode that has ended.
         """
-        with self._owner:
+        with self._owner or self._new_owner():
             bank = self.bank_for_call()
             frozen = bank.is_inference() and not torch.is_inference_mode_enabled()
             if copy or frozen or self._valid_until_backward or may_run_again():
@@ -152,9 +169,17 @@ class MemoryCache:
             self._loan = Loan(bank, written, self)
             return bank
 
+    def take_traced(self, *, copy: bool) -> Tensor:
+        """As take_bank within a compiled graph, for which no row can be kept."""
+        bank = self.bank_for_call()
+        if copy or self._valid_until_backward:
+            return bank.clone()
+        self._invalid = _IN_GRAPH
+        return bank
+
     def returned(self) -> None:
         """Note that the call which took the bank, if it did, has come to its end."""
-        if self._loan is not None or self._invalid is _IN_CHAIN:
+        if self._loan is not None or self._invalid in (_IN_CHAIN, _IN_GRAPH):
             self._loan, self._invalid = None, _ADVANCED
 
     def untouched(self) -> None:
@@ -177,24 +202,30 @@ class MemoryCache:
     @untraced
     def taken(self) -> None:
         """End the validity of the bank: a backward is about to restore it."""
-        with self._owner:
+        with self._owner or self._new_owner():
             self._invalid = _RESTORED
 
     @untraced
     def given_back(self) -> None:
         """That backward has left it as it was."""
-        with self._owner:
+        with self._owner or self._new_owner():
             self._invalid = None
 
     @untraced
     def restored(self) -> None:
         """That backward has ended. Nobody gets the bank from here any more: its memory is free."""
-        with self._owner:
+        with self._owner or self._new_owner():
+            self._described = self._describe()
             self._bank = self._bank.new_empty((0, self._bank.shape[1]))
+
+    def _describe(self) -> str:
+        return f"bank {tuple(self._bank.shape)} {self._bank.dtype}"
 
     def __repr__(self) -> str:
         """Shape, dtype, tokens and validity; never the values."""
         note = f", invalid: {self._invalid}" if self._invalid else ""
         note = ", a call has it, or had it when it raised" if self._loan else note
         until = ", valid until backward" if self._valid_until_backward and not note else ""
-        return f"MemoryCache({self._described}, tokens={self.tokens}{until}{note})"
+        return (
+            f"MemoryCache({self._described or self._describe()}, tokens={self.tokens}{until}{note})"
+        )

@@ -107,7 +107,7 @@ class CandidateTables:
                 to the device is not possible.
         """
         table = self._by_device.get(device)
-        return self._make(device) if table is None else table
+        return self._make(device) if table is None or _in_fake_mode() else table
 
     def __reduce__(self) -> tuple[Callable[..., CandidateTables], tuple[object, ...]]:
         """Copies and pickles are what the same sizes give; nothing ever writes a table."""
@@ -147,10 +147,18 @@ def candidate_tables(dims: tuple[int, ...], k: int) -> CandidateTables:
     return CandidateTables(dims, k)
 
 
+def _in_fake_mode() -> bool:
+    """Whether a fake mode runs, which need not take real tables; one of a compilation does."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
 def is_memory(made: Tensor) -> bool:
     """Whether a tensor has memory of its own: under a mode or a transform it lives for one call."""
     return (
         type(made) is Tensor
+        and not made.is_meta
         and not torch._is_functional_tensor(made)
         and not torch._C._functorch.is_functorch_wrapped_tensor(made)
     )

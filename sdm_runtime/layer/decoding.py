@@ -83,6 +83,8 @@ def is_decoding(layer: Layer, x: Tensor) -> bool:
 
 def way_of(layer: Layer, x: Tensor) -> Way | str:
     """The way of a call that may go it, or why it does not."""
+    if x.is_meta:
+        return "x has no memory"
     if torch.is_autocast_enabled(x.device.type):
         return "autocast chooses the dtypes"
     if type(x) is not Tensor:

@@ -46,7 +46,7 @@ def token_gates(a: Tensor, b: Tensor, A_log: Tensor, dt_bias: Tensor) -> _Pair:
     a, b = _fit(a), _fit(b)
     A_log, dt_bias = _fit(A_log).contiguous(), _fit(dt_bias).contiguous()
     # What the operator is for: its dispatch would cost every other call time.
-    if torch.compiler.is_compiling() or not (type(a) is type(b) is Tensor):
+    if torch.compiler.is_compiling() or not (type(a) is type(b) is Tensor) or a.is_meta:
         pair: _Pair = _gates(a, b, A_log, dt_bias)
         return pair
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (a, b, A_log, dt_bias))

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.cache import MemoryCache
+from sdm_runtime.ops.autograd.autocast import autocast_is_on
 from sdm_runtime.tensor.words import layout_word
 
 _BANK_DTYPES = (torch.float32, torch.bfloat16)
@@ -44,7 +45,7 @@ def check_inputs(
 
 
 def _compute_dtype(x: Tensor) -> torch.dtype:
-    if torch.is_autocast_enabled(x.device.type):
+    if autocast_is_on(x.device.type):
         return torch.get_autocast_dtype(x.device.type)
     return x.dtype
 
@@ -68,8 +69,10 @@ def _check_x(args: SparseDeltaMemoryArgs, device: torch.device, x: Tensor) -> No
         raise ValueError(_message("x", f"[B, T, {args.dim}]", list(x.shape)))
     if x.device != device:
         raise ValueError(_message("x", f"a tensor on {device}", f"one on {x.device}"))
-    if x.device.type not in ("cpu", "cuda"):
-        raise ValueError(_message("x", "a CPU or CUDA tensor", f"one on {x.device}"))
+    if x.device.type not in ("cpu", "cuda", "meta"):
+        raise ValueError(
+            _message("x", "a CPU or CUDA tensor, or one on meta", f"one on {x.device}")
+        )
     rows = x.shape[0] * args.num_heads * args.slots_per_head
     if rows > _MAX_ROWS:
         expected = f"B * num_heads * slots_per_head of at most {_MAX_ROWS}"
@@ -77,7 +80,7 @@ def _check_x(args: SparseDeltaMemoryArgs, device: torch.device, x: Tensor) -> No
 
 
 def _check_dtype(weight: Tensor | None, x: Tensor) -> None:
-    if torch.is_autocast_enabled(x.device.type):
+    if autocast_is_on(x.device.type):
         if _compute_dtype(x) not in _BANK_DTYPES:
             raise TypeError(_message("autocast", "bfloat16 or float32", _compute_dtype(x)))
         return

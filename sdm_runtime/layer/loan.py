@@ -24,8 +24,8 @@ class Loan:
 
     A call that raises does not come to its end, which is all that is noted: when the bank is next
     asked for, `runs` finds out whether the call has left, by the frames on the stack, and `undo`
-    whether the bank must be restored and can be. No handler has to run then, so it works as well
-    where torch.compile runs the call in several parts, which skip handlers.
+    whether the bank must be restored and can be. No handler has to run then. Calls in a compiled
+    graph make no loans.
     """
 
     def __init__(self, bank: Tensor, written: Tensor, cache: object) -> None:
@@ -75,7 +75,7 @@ class Loan:
 
 
 def _calls() -> Iterator[FrameType]:
-    """The layers' calls on this thread's stack, the innermost first, compiled ones among them."""
+    """The layers' calls on this thread's stack, the innermost first."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "forward" and frame.f_globals.get("__name__") == _CALLS:

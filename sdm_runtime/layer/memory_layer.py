@@ -26,8 +26,8 @@ from sdm_runtime.layer.prepared import PreparedCalls, run_prepared
 from sdm_runtime.layer.projection import plain_linear, project
 from sdm_runtime.layer.selection import RAW, Selection, own_weights, select_slots
 from sdm_runtime.ops import sdm_write_read
+from sdm_runtime.ops.autograd.autocast import without_autocast
 from sdm_runtime.ops.autograd.function import watch_bank
-from sdm_runtime.tensor.untraced import untraced
 
 
 class SparseDeltaMemory(nn.Module):
@@ -106,8 +106,8 @@ class SparseDeltaMemory(nn.Module):
                 bank, or from zeros without one. See `MemoryCache` for who owns its bank.
 
         Returns:
-            y [B, T, dim] and the cache after the last token. After a training call its bank is
-            valid until that call's backward.
+            y [B, T, dim] and the cache after the last token. After a training call in eager its
+            bank is valid until that call's backward.
 
         Raises:
             TypeError, ValueError: an argument that does not fit, by name, before any work.
@@ -125,7 +125,7 @@ class SparseDeltaMemory(nn.Module):
         beta, log_decay = self._gates(x)
         key_scores, query_scores = self._project(self.Wk_write, x), self._project(self.Wq_read, x)
         k_idx, k_val, q_idx, q_val = self._select(key_scores, query_scores)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             if self.args.key_weighted_decay:
                 log_decay = log_decay * k_val
             readings, new_cache = self._remember(
@@ -222,25 +222,30 @@ class SparseDeltaMemory(nn.Module):
             reads,
         )
         k_idx, k_val, q_idx, q_val = selected
-        with torch.autocast(key_scores.device.type, enabled=False):
+        with without_autocast(key_scores.device.type):
             if writes is RAW:
                 k_val = self.write_act(k_val)
             if reads is RAW:
                 q_val = self.read_act(q_val)
         return Selection(k_idx, k_val, q_idx, q_val)
 
-    @untraced  # a compiled graph's bank could be a view, which nothing may advance
     def _remember(
         self, x: Tensor, dtype: torch.dtype, cache: MemoryCache | None, operands: tuple[Tensor, ...]
     ) -> tuple[Tensor, MemoryCache]:
         """Advance the bank by the call's tokens: the readings [B, T, H, head_dim] and the cache."""
-        bank, tokens = self._bank_for_call(x, dtype, cache, operands[0]), x.shape[1]
+        tokens, traced = x.shape[1], torch.compiler.is_compiling()
+        if cache is not None and traced:
+            bank = cache.take_traced(copy=torch.is_grad_enabled() or self.training)
+        else:
+            bank = self._bank_for_call(x, dtype, cache, operands[0])
         if bank.numel() and tokens:
             readings = self._write_read(bank, operands)
             advanced = readings.requires_grad
         else:
             readings, advanced = no_readings(bank, operands, operands[2]), False
         seen = tokens if cache is None else cache.tokens + tokens
+        if traced:  # a graph's backward restores its own bank; a copy that nobody asks for is none
+            return readings, MemoryCache(bank.clone() if advanced else bank, seen)
         new_cache = MemoryCache(bank, seen, valid_until_backward=advanced)
         if advanced:
             watch_bank(readings, new_cache)

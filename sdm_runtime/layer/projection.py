@@ -16,6 +16,7 @@ from sdm_runtime import _core
 from sdm_runtime.layer.activations import L2Normalize, SlotWeights
 from sdm_runtime.linear import bf16_linear, kernel_serves
 from sdm_runtime.linear.launch import device_kind
+from sdm_runtime.ops.autograd.autocast import autocast_is_on
 from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
 
 # Beyond this the weights do not dominate the time, and nothing was measured to win.
@@ -150,7 +151,7 @@ def _may_serve(x: Tensor) -> bool:
     if x.dtype != torch.bfloat16 or not 0 < x.shape[0] * x.shape[1] <= MAX_TOKENS:
         return False
     kind = x.device.type
-    return not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) == torch.bfloat16
+    return not autocast_is_on(kind) or torch.get_autocast_dtype(kind) == torch.bfloat16
 
 
 def _unnoticed(x: Tensor) -> bool:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
-from sdm_runtime.ops.autograd.autocast import without_autocast
-from sdm_runtime.ops.autograd.function import advance
-from sdm_runtime.ops.call.bank_lease import BankLease, PassingWrite
-from sdm_runtime.ops.call.call import Call
-from sdm_runtime.ops.call.checks import check_backend, check_call, check_saveable
+from sdm_runtime.ops.autograd.eager import write_read
 from sdm_runtime.ops.call.staging import Inputs
-from sdm_runtime.ops.forward.progress import Progress
-from sdm_runtime.ops.forward.run import run_forward
-from sdm_runtime.ops.routes.bound_chains import release_memory
-from sdm_runtime.tensor.untraced import untraced
+from sdm_runtime.ops.traced.operators import by_operator
+from sdm_runtime.ops.traced.tracing import is_traced
 
 
 def sdm_write_read(
@@ -56,7 +47,8 @@ def sdm_write_read(
     the backward leaves the bank advanced, and may run again. Without a backward to come (no grad
     mode, or nothing requires grad) nothing is saved, and working memory does not grow with T. A
     call that raises leaves the bank as it was, or the next call on it says that it is half written.
-    Under torch.compile it runs as it is, between two graphs.
+    Under torch.compile and torch.export, and of fake or meta tensors, it is the operator
+    `torch.ops.sdm_runtime.write_read` (`ops/traced/operators.py`).
 
     The inputs are [P, T, .] or [P*T, .], of any strides, on memory's device and apart from the
     bank. v may also be [B, T, H, hd], as a projection of heads beside each other leaves it: head h
@@ -105,9 +97,11 @@ def sdm_write_read(
             since the forward.
         CudaError: `memory` is on a CUDA device, for which this build or machine has no kernels.
     """
-    return _write_read(
+    inputs = Inputs(k_idx, k_val, v, beta, g, q_idx, q_val)
+    run = by_operator if is_traced(memory, inputs) else write_read
+    return run(
         memory,
-        Inputs(k_idx, k_val, v, beta, g, q_idx, q_val),
+        inputs,
         chunk_size=chunk_size,
         num_memory_slots=num_memory_slots,
         num_parallel=num_parallel,
@@ -117,51 +111,3 @@ def sdm_write_read(
         shared_bank=shared_bank,
         keep_state=keep_state,
     )
-
-
-@untraced  # addresses and version counters mean nothing to a tracer
-def _write_read(memory: Tensor, inputs: Inputs, **options: Any) -> Tensor:
-    inputs, call = check_call(memory, inputs, **options)
-    check_backend(memory)
-    try:
-        return _dispatch(memory, inputs, call)
-    except torch.OutOfMemoryError:
-        release_memory()
-        raise
-
-
-def _dispatch(memory: Tensor, inputs: Inputs, call: Call) -> Tensor:
-    differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (memory, *inputs))
-    if differentiable:
-        check_saveable(memory, inputs)
-    hold: BankLease | PassingWrite
-    hold = BankLease(memory, keep_state=call.keep_state) if differentiable else PassingWrite(memory)
-    progress = Progress()
-    try:
-        if isinstance(hold, BankLease):
-            readings = advance(memory, inputs, call, hold, progress)
-        else:
-            with torch.no_grad(), without_autocast(memory.device.type):
-                readings, _ = run_forward(hold.bank, inputs, call, keep=False, progress=progress)
-            hold.advanced()
-    except BaseException as error:
-        _undo(hold, progress, call, error)
-        raise
-    return readings
-
-
-def _undo(
-    hold: BankLease | PassingWrite, progress: Progress, call: Call, error: BaseException
-) -> None:
-    """After a forward that raised: the bank as it was, or known to be half written."""
-    if not hold.undoing():
-        return
-    restored = False
-    try:
-        restored = progress.undo(hold.bank, call.geometry, exact=call.form.exact)
-    finally:
-        if restored:
-            hold.undone(repeated=type(error).__module__ == "torch.utils.checkpoint")
-        else:
-            reason = str(error) or type(error).__name__
-            hold.failed(f"a call that advances it has failed ({reason})")

@@ -56,7 +56,8 @@ class ArenaLayout:
             for name, (part, first) in self._places.items()
             if part.operand
         ]
-        self.core = _core.ArenaLayout(read, self.words * _WORD.itemsize)
+        if not isinstance(self.words, torch.SymInt):  # a tracer's sizes: nothing will be read
+            self.core = _core.ArenaLayout(read, self.words * _WORD.itemsize)
 
     def place(self, name: str) -> tuple[Part, int] | None:
         """A part and its first byte; None for a name that is not there."""

@@ -1,4 +1,4 @@
-"""What is known of a storage, as long as it lives."""
+"""Storages by identity, and what is known of one as long as it lives."""
 
 from __future__ import annotations
 
@@ -11,14 +11,31 @@ from torch.multiprocessing.reductions import StorageWeakRef
 _T = TypeVar("_T")
 
 
+class WeakStorage:
+    """Which storage a tensor had, without keeping its memory."""
+
+    __slots__ = ("_weak",)
+
+    def __init__(self, x: Tensor) -> None:
+        """Of x. No other storage gets its identity meanwhile."""
+        self._weak = StorageWeakRef(x.untyped_storage())  # type: ignore[no-untyped-call]
+
+    def is_of(self, x: Tensor) -> bool:
+        """Whether x has this storage."""
+        return bool(self._weak.cdata == x.untyped_storage()._cdata)
+
+    def gone(self) -> bool:
+        """Whether nothing has it any more."""
+        return bool(self._weak.expired())  # type: ignore[no-untyped-call]
+
+
 class ByStorage(Generic[_T]):
     """Values by the storage of a tensor, which they do not keep alive. Threads may share one."""
 
     def __init__(self) -> None:
         """Of none."""
         self._lock = threading.Lock()
-        # Another storage may come to lie at the address of one that is gone.
-        self._known: dict[int, tuple[StorageWeakRef, _T]] = {}
+        self._known: dict[int, tuple[WeakStorage, _T]] = {}
 
     def __bool__(self) -> bool:
         """Whether there may be any: asked by every call."""
@@ -26,23 +43,21 @@ class ByStorage(Generic[_T]):
 
     def keep(self, x: Tensor, value: _T) -> None:
         """The value of x's storage from now on."""
-        storage = x.untyped_storage()
-        weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
         with self._lock:
-            self._known = {k: v for k, v in self._known.items() if not _gone(v[0])}
-            self._known[storage._cdata] = weak, value
+            self._known = {key: known for key, known in self._known.items() if not known[0].gone()}
+            self._known[_identity(x)] = WeakStorage(x), value
 
     def find(self, x: Tensor) -> _T | None:
         """The value of x's storage; None if it has none."""
         with self._lock:
-            weak, value = self._known.get(x.untyped_storage()._cdata, (None, None))
-        return None if weak is None or _gone(weak) else value
+            known = self._known.get(_identity(x))
+        return None if known is None else known[1]
 
     def forget(self, x: Tensor) -> None:
         """Let the value of x's storage go."""
         with self._lock:
-            self._known.pop(x.untyped_storage()._cdata, None)
+            self._known.pop(_identity(x), None)
 
 
-def _gone(storage: StorageWeakRef) -> bool:
-    return bool(storage.expired())  # type: ignore[no-untyped-call]
+def _identity(x: Tensor) -> int:
+    return int(x.untyped_storage()._cdata)

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs/frameworks.md").read_text()
 
 def test_the_page_runs() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-    assert len(blocks) == PAGE.count("```python") == 4
+    assert len(blocks) == PAGE.count("```python") == 5
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "docs/frameworks.md", "exec"), names)

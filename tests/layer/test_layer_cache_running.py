@@ -14,6 +14,7 @@ from layer_cases import make_input, make_layer
 from sdm_runtime import MemoryCache, SparseDeltaMemory
 
 RUNS = r"^\[MemoryCache\] bank: not here to use, the call that has it still runs"
+HAS = r"^\[MemoryCache\] bank: no longer valid, a compiled call has it, or had it when it raised"
 READS: dict[str, Callable[[MemoryCache], Any]] = {
     "bank": lambda cache: cache.bank,
     "clone": MemoryCache.clone,
@@ -31,6 +32,11 @@ WAYS = {
 
 CASES = [(read, tokens, "eager") for read in READS for tokens in TOKENS]
 CASES += [("clone", 1, way) for way in WAYS if way != "eager"]
+
+
+def refusal(way: str) -> str:
+    """A graph looks at no frames: whether its call still runs, its cache does not tell."""
+    return HAS if way in ("compiled", "inside") else RUNS
 
 
 def started() -> tuple[SparseDeltaMemory, torch.Tensor, MemoryCache]:
@@ -65,7 +71,7 @@ def test_a_hook_is_refused_and_changes_nothing(read: str, tokens: int, way: str)
         seen = looking(layer, lambda: READS[read](cache))
         given, new = WAYS[way](layer)(x, cache)
     assert len(seen) == 1
-    with pytest.raises(RuntimeError, match=RUNS):
+    with pytest.raises(RuntimeError, match=refusal(way)):
         raise RuntimeError(seen[0])
     assert torch.equal(given, expected)
     assert torch.equal(new.bank, end.bank)
@@ -84,7 +90,7 @@ def test_a_call_within_the_call_is_refused(way: str, train: bool) -> None:
         seen = looking(layer, lambda: other(x, cache))
         given, new = WAYS[way](layer)(x, cache)
     assert len(seen) == 1
-    with pytest.raises(RuntimeError, match=RUNS):
+    with pytest.raises(RuntimeError, match=refusal(way)):
         raise RuntimeError(seen[0])
     assert torch.equal(given, expected)
     assert torch.equal(new.bank, end.bank)
@@ -92,7 +98,7 @@ def test_a_call_within_the_call_is_refused(way: str, train: bool) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_error_in_the_hook_ends_the_call(way: str) -> None:
-    """The refusal itself may end the call: then the cache is as it was."""
+    """The refusal itself may end the call: then the cache is as it was, or a graph's is lost."""
     layer, x, cache = started()
     x = x[:, :1]
     before = cache.bank.clone()
@@ -107,9 +113,14 @@ def test_an_error_in_the_hook_ends_the_call(way: str) -> None:
         expected, _ = layer(x, MemoryCache(before.clone(), cache.tokens))
         handle = layer.Wo.register_forward_hook(hook)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match=RUNS):
+            with pytest.raises(RuntimeError, match=refusal(way)):
                 WAYS[way](layer)(x, cache)
         handle.remove()
+        if refusal(way) is HAS:
+            assert len(reached) == 1
+            with pytest.raises(RuntimeError, match=HAS):
+                _ = cache.bank
+            return
         assert len(reached) == 2
         assert torch.equal(cache.bank, before)
         assert torch.equal(WAYS[way](layer)(x, cache)[0], expected)

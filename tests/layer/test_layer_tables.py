@@ -122,17 +122,35 @@ def traced(layer: SparseDeltaMemory, x: torch.Tensor) -> None:
     step(x)
 
 
-@pytest.mark.parametrize("refused", [fake, functional, mapped, derived, traced])
+def renew_tables(layer: SparseDeltaMemory) -> None:
+    layer._write_tables = CandidateTables(layer.args.factor_dims, layer.args.num_writes)
+    layer._read_tables = CandidateTables(layer.args.factor_dims, layer.args.num_reads)
+
+
+@pytest.mark.parametrize("refused", [functional, mapped, derived])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_a_refused_call_leaves_nothing(refused: Callable[..., None], prepared: bool) -> None:
     layer = make_layer(**OPTIONS["heads"])
     x = make_input(layer)
     expected = layer(x)[0]
     if not prepared:
-        layer._write_tables = CandidateTables(layer.args.factor_dims, layer.args.num_writes)
-        layer._read_tables = CandidateTables(layer.args.factor_dims, layer.args.num_reads)
+        renew_tables(layer)
     with pytest.raises((TypeError, ValueError, RuntimeError)):
         refused(layer, x)
+    assert torch.equal(layer(x)[0], expected)
+
+
+@pytest.mark.parametrize("unreal", [fake, traced])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_call_that_is_not_real_leaves_nothing(
+    unreal: Callable[..., None], prepared: bool
+) -> None:
+    layer = make_layer(**OPTIONS["heads"])
+    x = make_input(layer)
+    expected = layer(x)[0]
+    if not prepared:
+        renew_tables(layer)
+    unreal(layer, x)
     assert torch.equal(layer(x)[0], expected)
 
 

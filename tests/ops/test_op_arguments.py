@@ -10,7 +10,7 @@ import torch
 from op_cases import Case, call, make_inputs
 
 from sdm_runtime import CudaError
-from sdm_runtime.ops import public
+from sdm_runtime.ops.autograd import eager
 from sdm_runtime.ops.call import checks
 from sdm_runtime.ops.call.staging import Inputs
 
@@ -226,7 +226,7 @@ def test_kernels_are_asked_for_before_the_bank_advances(saving, monkeypatch):
     def refuse(memory):
         raise CudaError("none here")
 
-    monkeypatch.setattr(public, "check_backend", refuse)
+    monkeypatch.setattr(eager, "check_backend", refuse)
     inputs = make_inputs(CASE)
     inputs["v"].requires_grad_(saving)
     bank, version = inputs["memory"].clone(), inputs["memory"]._version

@@ -8,8 +8,7 @@ from op_cases import Case, call, make_grad, make_inputs
 
 import sdm_runtime
 from sdm_runtime import CudaOutOfMemoryError
-from sdm_runtime.ops import public
-from sdm_runtime.ops.autograd import function
+from sdm_runtime.ops.autograd import eager, function
 from sdm_runtime.ops.backward import chain as chain_run
 from sdm_runtime.ops.routes import bound_chains
 
@@ -51,7 +50,7 @@ def test_a_release_forgets_all_recordings_and_changes_no_bit(templates):
 def test_a_forward_without_memory_gives_it_back(monkeypatch, templates):
     train(leaves())
     kept = len(templates)
-    for module, inputs in ((public, make_inputs(CASE)), (function, leaves())):
+    for module, inputs in ((eager, make_inputs(CASE)), (function, leaves())):
         with monkeypatch.context() as patch:
             patch.setattr(module, "run_forward", full)
             with pytest.raises(torch.OutOfMemoryError, match="no room"):
@@ -81,7 +80,7 @@ def test_another_error_keeps_them(monkeypatch, templates):
     def broken(*_, **__):
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(public, "run_forward", broken)
+    monkeypatch.setattr(eager, "run_forward", broken)
     with pytest.raises(RuntimeError, match="something else"):
         call(CASE, make_inputs(CASE))
     assert templates == kept

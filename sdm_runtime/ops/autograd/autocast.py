@@ -8,8 +8,13 @@ from typing import Any
 import torch
 
 
+def autocast_is_on(device_type: str) -> bool:
+    """Whether autocast chooses dtypes; never on meta, which it does not know."""
+    return device_type != "meta" and torch.is_autocast_enabled(device_type)
+
+
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     """Autocast off for the device type; free where it is off already."""
-    if torch.is_autocast_enabled(device_type):
+    if autocast_is_on(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()

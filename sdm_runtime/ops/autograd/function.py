@@ -108,7 +108,9 @@ def advance(
 def watch_bank(readings: Tensor, watcher: Watcher) -> None:
     """Tell `watcher`, as long as it lives, what the backward of a call does to its bank.
 
-    readings: as the call returned them, with a backward to come.
+    readings: as the call returned them, with a backward to come. Of tensors without memory there is
+    no bank to restore.
     """
-    node: Any = readings.grad_fn
-    node.lease.watch(watcher)
+    lease: BankLease | None = getattr(readings.grad_fn, "lease", None)
+    if lease is not None:
+        lease.watch(watcher)

@@ -19,6 +19,7 @@ from sdm_runtime.ops.forward.store import Saved
 from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
 from sdm_runtime.tensor.arena import Arena
 from sdm_runtime.tensor.refs import capturing
+from sdm_runtime.tensor.storages import WeakStorage
 from sdm_runtime.tensor.words import dtype_word
 
 # What a chain finds its rows by, what it restores, and what a kept state is made of again.
@@ -48,7 +49,7 @@ class TakenBack(NamedTuple):
 class HandedOver:
     """What is known of the tensors in autograd's hands."""
 
-    __slots__ = ("_call", "_forms", "_hooked", "_places", "_sums")
+    __slots__ = ("_call", "_forms", "_hooked", "_places", "_records", "_sums")
 
     def __init__(self, tensors: tuple[Tensor | None, ...], call: Call) -> None:
         """Before they are saved."""
@@ -60,8 +61,10 @@ class HandedOver:
         watched = {name: watched[name] for name in _WATCHED if name in watched}
         self._places: dict[str, tuple[int, int]] = {}
         self._sums: dict[str, Tensor] = {}
+        self._records: WeakStorage | None = None
         if hooks is None:
             self._places = {name: _place(x) for name, x in watched.items()}
+            self._records = WeakStorage(watched["records"])
             return
         for name, x in watched.items():
             remember_own(x, (name, call))
@@ -102,7 +105,10 @@ class HandedOver:
         """Which of the watched tensors have the bits that they had."""
         watched = {name: x for name in _WATCHED if (x := tensors[name]) is not None}
         if not self._hooked:
-            return {name: _place(x) == self._places[name] for name, x in watched.items()}
+            same = {name: _place(x) == self._places[name] for name, x in watched.items()}
+            # Hooks on this one tensor may have put others in its place, even at its address.
+            own = self._records is not None and self._records.is_of(watched["records"])
+            return same | {"records": same["records"] and own}
         same = {name: is_own(x, (name, self._call)) for name, x in watched.items()}
         others = [name for name, own in same.items() if not own and name in self._sums]
         if not others:

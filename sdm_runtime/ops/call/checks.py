@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,7 @@ from sdm_runtime.tensor.refs import capturing, operand_refs
 from sdm_runtime.tensor.words import describe
 
 _OP = "sdm_write_read"
+_INTS = (int, torch.SymInt)  # the latter stand for them while a graph is traced
 _BANK_DTYPES = (torch.bfloat16, torch.float32)
 _INDEX_DTYPES = (torch.int32, torch.int64)
 _GEMM = ("auto", "fixed", "blas")
@@ -33,7 +36,41 @@ _MAX_HEAD_DIM = 1 << 20
 _MAX_ROWS = 2**31 - 2  # rows are int32, and one value sorts behind them all
 
 
-def check_call(
+def check_call(memory: Tensor, inputs: Inputs, **options: Any) -> tuple[Inputs, Call]:
+    """The inputs as Inputs describes them and the call's sizes; raises for what does not fit.
+
+    The options are those of `sdm_write_read`.
+    """
+    for name, x in (("memory", memory), *inputs._asdict().items()):
+        if not isinstance(x, Tensor):
+            raise _type(name, "a torch.Tensor", type(x).__name__)
+        check_plain(name, x)
+        if memory.device.type not in ("cpu", "cuda"):
+            raise _value("memory", "a CPU or CUDA tensor", str(memory.device))
+        _check_device_and_dtype(memory, name, x)
+    for name, x in inputs._asdict().items():
+        check_apart(memory, name, x)
+    sequences, call = _check_form(memory, inputs, **options)
+    if memory.device.type == "cpu":
+        if call.gemm == "blas":
+            expected = "'auto' or 'fixed' on the CPU, whose chain has no BLAS step"
+            raise _value("gemm", expected, "'blas'")
+        check_threads(_OP)
+    _check_indices(memory, sequences, call.geometry.slots)
+    return sequences, call
+
+
+def check_form(memory: Tensor, inputs: Inputs, **options: Any) -> tuple[Inputs, Call]:
+    """What check_call checks of dtypes, shapes and options: of tensors that have no memory.
+
+    Sizes may be symbols, as tracers have them.
+    """
+    for name, x in (("memory", memory), *inputs._asdict().items()):
+        _check_device_and_dtype(memory, name, x)
+    return _check_form(memory, inputs, **options)
+
+
+def _check_form(
     memory: Tensor,
     inputs: Inputs,
     *,
@@ -46,10 +83,6 @@ def check_call(
     shared_bank: bool,
     keep_state: bool,
 ) -> tuple[Inputs, Call]:
-    """The inputs as Inputs describes them and the call's sizes; raises for what does not fit."""
-    _check_tensors(memory, inputs)
-    for name, x in inputs._asdict().items():
-        check_apart(memory, name, x)
     _check_options(chunk_size, num_memory_slots, num_parallel, snapshot_quant, gemm)
     _check_flags(grad_bank_fp32=grad_bank_fp32, shared_bank=shared_bank, keep_state=keep_state)
     _check_bank(memory)
@@ -60,12 +93,7 @@ def check_call(
     if geometry.head_dim % together:
         whole = "an even head_dim" if together == 2 else f"a head_dim that {together} divides"
         raise _value("snapshot_quant", f"{whole} with {snapshot_quant!r}", f"{geometry.head_dim}")
-    if gemm == "blas" and memory.device.type == "cpu":
-        raise _value("gemm", "'auto' or 'fixed' on the CPU, whose chain has no BLAS step", "'blas'")
-    if memory.device.type == "cpu":
-        check_threads(_OP)
     sequences = Inputs(*(as_sequences(x, num_parallel) for x in inputs))
-    _check_indices(memory, sequences, num_memory_slots)
     form = snapshot_format(snapshot_quant, memory.dtype, geometry.head_dim)
     if keep_state and not form.exact:
         expected = "snapshots that hold the rows' bits with keep_state=True"
@@ -98,20 +126,14 @@ def _type(name: str, expected: str, got: str) -> TypeError:
     return TypeError(f"[{_OP}] {name}: expected {expected}, got {got}")
 
 
-def _check_tensors(memory: Tensor, inputs: Inputs) -> None:
-    for name, x in (("memory", memory), *inputs._asdict().items()):
-        if not isinstance(x, Tensor):
-            raise _type(name, "a torch.Tensor", type(x).__name__)
-        check_plain(name, x)
-        if memory.device.type not in ("cpu", "cuda"):
-            raise _value("memory", "a CPU or CUDA tensor", str(memory.device))
-        if x.device != memory.device:
-            raise _value(name, f"memory's device {memory.device}", str(x.device))
-        index = name.endswith("_idx")
-        if index and x.dtype not in _INDEX_DTYPES:
-            raise _type(name, "int32 or int64", describe(x))
-        if not index and not x.dtype.is_floating_point:
-            raise _type(name, "a floating-point dtype", describe(x))
+def _check_device_and_dtype(memory: Tensor, name: str, x: Tensor) -> None:
+    if x.device != memory.device:
+        raise _value(name, f"memory's device {memory.device}", str(x.device))
+    index = name.endswith("_idx")
+    if index and x.dtype not in _INDEX_DTYPES:
+        raise _type(name, "int32 or int64", describe(x))
+    if not index and not x.dtype.is_floating_point:
+        raise _type(name, "a floating-point dtype", describe(x))
 
 
 def _check_options(
@@ -123,7 +145,7 @@ def _check_options(
         ("num_parallel", num_parallel, 1, None),
     )
     for name, value, low, high in numbers:
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(value, _INTS) or isinstance(value, bool):
             raise _type(name, "an int", f"{value!r}")
         if value < low or (high is not None and value > high):
             bounds = f"at least {low}" if high is None else f"{low}..{high}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 MIN_CHUNK = 16
 MAX_CHUNK = 256
@@ -89,7 +89,12 @@ class Geometry(NamedTuple):
 
 
 def effective_chunk(chunk_size: int, tokens: int) -> int:
-    """Shrink the chunk of a short call: one chunk of T tokens needs no padding up to chunk_size."""
+    """Shrink the chunk of a short call: one chunk of T tokens needs no padding up to chunk_size.
+
+    Of a tracer's T a symbol, which settles nothing about T.
+    """
+    if not isinstance(tokens, int):
+        return torch.sym_min(chunk_size, torch.sym_max(MIN_CHUNK, tokens))
     return min(chunk_size, max(MIN_CHUNK, tokens))
 
 

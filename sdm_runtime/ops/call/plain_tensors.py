@@ -22,6 +22,13 @@ def check_plain(name: str, x: Tensor) -> None:
         TypeError: x is sparse or nested, or wrapped by torch.func.
         ValueError: x has a forward-mode tangent, negates its memory, or has lost it.
     """
+    check_untransformed(name, x)
+    if x.device.type in ("cpu", "cuda"):
+        check_memory(f"[{_OP}] {name}", x)
+
+
+def check_untransformed(name: str, x: Tensor) -> None:
+    """The same of tensors that may have no memory: fake ones, and a tracer's."""
     if layout := layout_word(x):
         raise TypeError(f"[{_OP}] {name}: expected a dense tensor, got {layout}")
     if torch._C._functorch.is_functorch_wrapped_tensor(x):
@@ -33,8 +40,6 @@ def check_plain(name: str, x: Tensor) -> None:
         raise ValueError(
             f"[{_OP}] {name}: expected no tangent (there is no forward-mode derivative), got one"
         )
-    if x.device.type in ("cpu", "cuda"):
-        check_memory(f"[{_OP}] {name}", x)
 
 
 def check_apart(memory: Tensor, name: str, x: Tensor) -> None:

@@ -30,9 +30,19 @@ class ChainRecords(NamedTuple):
     cpe: Tensor | None  # f32 [N, n], staged: the factor of several planes; one plane needs none
 
 
-@lru_cache(maxsize=512)
 def records_layout(geometry: Geometry) -> ArenaLayout:
     """The records of a whole call, by their names above; those read 16 bytes at a time lead."""
+    if any(isinstance(size, torch.SymInt) for size in geometry):  # a tracer's: not hashable
+        return _layout(geometry)
+    return _kept_layout(geometry)
+
+
+@lru_cache(maxsize=512)
+def _kept_layout(geometry: Geometry) -> ArenaLayout:
+    return _layout(geometry)
+
+
+def _layout(geometry: Geometry) -> ArenaLayout:
     count, n, m = geometry.chunks, geometry.chunk_writes, geometry.chunk_reads
     rows, f32, i32 = count * geometry.chunk, torch.float32, torch.int32
     parts = [

@@ -1,0 +1,1 @@
+"""The operation as torch's operators: for graphs, fake tensors and tensors without memory."""
