@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -19,11 +20,11 @@ from sdm_runtime.ops.forward.store import Saved
 from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
 from sdm_runtime.tensor.arena import Arena
 from sdm_runtime.tensor.refs import capturing
-from sdm_runtime.tensor.storages import WeakStorage
 from sdm_runtime.tensor.words import dtype_word
 
 # What a chain finds its rows by, what it restores, and what a kept state is made of again.
 _WATCHED = ("records", "snapshot", "scales", "delta")
+_RECORDS = Saved._fields.index("records")
 
 
 class Form(NamedTuple):
@@ -49,27 +50,27 @@ class TakenBack(NamedTuple):
 class HandedOver:
     """What is known of the tensors in autograd's hands."""
 
-    __slots__ = ("_call", "_forms", "_hooked", "_places", "_records", "_sums")
+    __slots__ = ("_call", "_forms", "_given", "_sums", "_version")
 
     def __init__(self, tensors: tuple[Tensor | None, ...], call: Call) -> None:
-        """Before they are saved."""
+        """Before they are saved: as `flatten` gives them."""
         self._call = call
-        self._forms = tuple(None if x is None else _form(x) for x in tensors)
+        self._given: list[ref[Tensor] | None] | None = None
+        self._version = 0  # of the records
         hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
-        self._hooked = hooks is not None
-        watched = {k: x for k, x in zip(Saved._fields, tensors, strict=True) if x is not None}
-        watched = {name: watched[name] for name in _WATCHED if name in watched}
-        self._places: dict[str, tuple[int, int]] = {}
-        self._sums: dict[str, Tensor] = {}
-        self._records: WeakStorage | None = None
         if hooks is None:
-            self._places = {name: _place(x) for name, x in watched.items()}
-            self._records = WeakStorage(watched["records"])
+            # Autograd gives back the very tensors.
+            self._given = [None if x is None else ref(x) for x in tensors]
+            records = tensors[_RECORDS]
+            assert records is not None
+            self._version = records._version
             return
+        self._forms = tuple(None if x is None else _form(x) for x in tensors)
+        watched = _watched(tensors)
         for name, x in watched.items():
             remember_own(x, (name, call))
-        if not _computes_again(hooks):
-            self._sums = {name: fingerprint(x) for name, x in watched.items()}
+        again = _computes_again(hooks)
+        self._sums = {} if again else {name: fingerprint(x) for name, x in watched.items()}
 
     def take_back(self, tensors: tuple[Tensor | None, ...]) -> TakenBack:
         """From autograd's hands; the tensors may have other strides and addresses now.
@@ -78,6 +79,8 @@ class HandedOver:
             TypeError: A hook has changed a dtype.
             ValueError: A hook has changed a shape, a device, or a bit of the records.
         """
+        if self._given is not None:
+            return self._take_same(tensors, self._given)
         for name, x, form in zip(Saved._fields, tensors, self._forms, strict=True):
             if x is not None and form is not None:
                 _check_form(name, x, form)
@@ -96,19 +99,38 @@ class HandedOver:
             )
         if memory.data_ptr() % PLAN_ALIGNMENT:  # its parts' offsets assume this
             memory = memory.clone()
-        records = Arena(records_layout(self._call.geometry), memory.view(torch.int64))
-        parts: dict[str, Any] = whole | {"records": records}
+        parts: dict[str, Any] = whole | {"records": self._records(memory)}
         exact = same["snapshot"] and same.get("scales", True)
         return TakenBack(Saved(**parts), exact, same["delta"])
+
+    def _take_same(
+        self, tensors: tuple[Tensor | None, ...], given: list[ref[Tensor] | None]
+    ) -> TakenBack:
+        """Of a call without hooks."""
+        for index, (x, known) in enumerate(zip(tensors, given, strict=True)):
+            if known is not None and known() is not x:
+                raise ValueError(
+                    f"[sdm_write_read] backward: expected the saved {Saved._fields[index]} as the "
+                    "forward left it, got what a hook for this one tensor has put in its place: "
+                    "use torch.autograd.graph.saved_tensors_hooks around the call"
+                )
+        memory = tensors[_RECORDS]
+        assert memory is not None
+        if memory._version != self._version:
+            raise ValueError(
+                "[sdm_write_read] backward: expected the saved records as the forward left them, "
+                "got some that were written since"
+            )
+        parts: list[Any] = [*tensors]
+        parts[_RECORDS] = self._records(memory)
+        return TakenBack(Saved(*parts), exact=True, same_delta=True)
+
+    def _records(self, memory: Tensor) -> Arena:
+        return Arena(records_layout(self._call.geometry), memory.view(torch.int64))
 
     def _same(self, tensors: dict[str, Tensor | None]) -> dict[str, bool]:
         """Which of the watched tensors have the bits that they had."""
         watched = {name: x for name in _WATCHED if (x := tensors[name]) is not None}
-        if not self._hooked:
-            same = {name: _place(x) == self._places[name] for name, x in watched.items()}
-            # Hooks on this one tensor may have put others in its place, even at its address.
-            own = self._records is not None and self._records.is_of(watched["records"])
-            return same | {"records": same["records"] and own}
         same = {name: is_own(x, (name, self._call)) for name, x in watched.items()}
         others = [name for name, own in same.items() if not own and name in self._sums]
         if not others:
@@ -130,8 +152,14 @@ def flatten(saved: Saved) -> tuple[Tensor | None, ...]:
     The records travel as their arena's bytes: most of them are no floats, and a hook that rounds
     floating tensors, or packs wide integers into narrow ones, must leave them alone.
     """
-    parts: dict[str, Any] = saved._asdict()
-    return tuple((parts | {"records": saved.records.memory.view(torch.uint8)}).values())
+    parts: list[Any] = [*saved]
+    parts[_RECORDS] = saved.records.memory.view(torch.uint8)
+    return tuple(parts)
+
+
+def _watched(tensors: tuple[Tensor | None, ...]) -> dict[str, Tensor]:
+    named = dict(zip(Saved._fields, tensors, strict=True))
+    return {name: x for name in _WATCHED if (x := named[name]) is not None}
 
 
 def _computes_again(hooks: tuple[Callable[..., Any], ...]) -> bool:
@@ -152,8 +180,3 @@ def _check_form(name: str, x: Tensor, form: Form) -> None:
 
 def _form(x: Tensor) -> Form:
     return Form(x.shape, x.dtype, x.device)
-
-
-def _place(x: Tensor) -> tuple[int, int]:
-    """Where a tensor is that autograd itself keeps: it has its memory to itself."""
-    return x.data_ptr(), x._version

@@ -126,8 +126,9 @@ def run_backward(
     _run_chain(lease, operands, saved, call, exact=exact)
 
     input_gradients(operands, saved, geometry, room.inputs, room.terms)
-    made = (operands.grad, *_in_order(room.inputs))
-    for result, gradient in zip(room.results, made, strict=True):
+    for result, gradient in zip(
+        room.results, (operands.grad, *_in_order(room.inputs)), strict=True
+    ):
         if result is not gradient:
             result.copy_(gradient)
     return room.results
@@ -139,10 +140,10 @@ def _allocate(
     out = allocate_gradients(forms, geometry, operands.bank.device)
     made = (operands.grad, *_in_order(out))
     dtypes = (operands.bank.dtype, forms.k_val, forms.v, forms.beta, forms.g, forms.q_val)
-    results = (
-        x if x.dtype == dtype else torch.empty_like(x, dtype=dtype)
+    results = [
+        x if x.dtype is dtype else torch.empty_like(x, dtype=dtype)
         for x, dtype in zip(made, dtypes, strict=True)
-    )
+    ]
     terms = allocate_terms(operands, saved, geometry, forms.gates)
     return _Room(out, terms, Gradients(*results))
 

@@ -56,7 +56,7 @@ def allocate_terms(
     largest = next(geometry.segments(cuda=operands.bank.is_cuda))
     count = largest.steps * geometry.sequences
     d_m = saved.delta.new_empty((count, geometry.chunk, geometry.chunk))
-    events = saved.records["events"][:count]
+    events = part_of(saved.records["events"], slice(0, count))
     return TermsRoom(
         dots=allocate_sums(operands, geometry),
         cells=CellGradients(d_m, torch.empty_like(d_m)),

@@ -36,9 +36,9 @@ class _Entry:
 
     __slots__ = ("advance", "before", "span")
 
-    def __init__(self, advance: Advance, span: Span, before: int | None) -> None:
+    def __init__(self, advance: Advance, before: int | None) -> None:
         self.advance = ref(advance)
-        self.span = span
+        self.span = span_of(advance.bank)
         # The version of the contents below the call; None where no version had these.
         self.before = before
 
@@ -53,27 +53,28 @@ class BankHistory:
         """Nothing is advanced."""
         self._entries: list[_Entry] = []
         # Aliases of the storage with version counters of their own (`x.data` has another one than
-        # x), and what ours have left there.
+        # x), and what ours have left there; none where nothing is advanced.
         self._counters: list[tuple[Tensor, int]] = []
         self._running = 0  # calls and backwards that write just now, on any thread
         self._changes = 0
 
     def begin(self) -> int:
-        """Before a call or a backward writes. Returns what `end` takes."""
+        """Before a call or a backward writes. Returns what `advanced` takes."""
         self.look()
         self._running += 1
         return self._changes
 
     def look(self) -> None:
         """Find out what others have written or dropped since."""
-        if self._running == 0 and any(x._version != seen for x, seen in self._counters):
-            for entry in self._entries:
-                if (advance := entry.advance()) is not None:
-                    advance.written_by_others()
-            self._entries.clear()
-            self._see()
-        for entry in [e for e in self._entries if e.advance() is None]:
-            self._drop(entry)
+        if self._running == 0:
+            for x, seen in self._counters:
+                if x._version != seen:
+                    self._written_by_others()
+                    return
+        for entry in self._entries:
+            if entry.advance() is None:
+                self._drop_dead()
+                return
 
     def end(self) -> None:
         """After a call or a backward that has left every bit as it was: the versions follow."""
@@ -85,7 +86,7 @@ class BankHistory:
     def advanced(self, advance: Advance, before: int, began: int) -> None:
         """A call has ended that began at version `before`: it may be undone from now on."""
         known = before if began == self._changes else None
-        self._entries.append(_Entry(advance, span_of(advance.bank), known))
+        self._entries.append(_Entry(advance, known))
         take_new_version(advance.bank)
         self._note(advance.bank)
 
@@ -101,21 +102,20 @@ class BankHistory:
 
     def restored(self, advance: Advance, *, exact: bool) -> None:
         """A call's backward has ended; exact: its rows have their old bits."""
-        places = (i for i, e in enumerate(self._entries) if e.advance() is advance)
-        place = next(places, None)
+        place = self._place(advance)
+        version = None
         if place is None:  # another thread has written its rows meanwhile
-            exact, above = False, []
+            self._forget_versions(self._entries)
         else:
             entry = self._entries.pop(place)
             above = self._entries[place:]
-        version = None
-        if not exact:
-            self._forget_versions(self._entries)
-        elif above:  # on other rows: what lies below them has changed
-            above[0].before = entry.before
-            self._forget_versions(above[1:])
-        else:
-            version = entry.before
+            if not exact:
+                self._forget_versions(self._entries)
+            elif above:  # on other rows: what lies below them has changed
+                above[0].before = entry.before
+                self._forget_versions(above[1:])
+            else:
+                version = entry.before
         if version is None:
             take_new_version(advance.bank)
         else:
@@ -124,9 +124,11 @@ class BankHistory:
 
     def later(self, advance: Advance) -> bool:
         """Whether a later call has advanced some of this one's rows."""
-        entries = iter(self._entries)
-        own = next(e for e in entries if e.advance() is advance)
-        return any(_overlap(own.span, e.span) for e in entries)
+        place = self._place(advance)
+        if place is None or place == len(self._entries) - 1:
+            return False
+        span = self._entries[place].span
+        return any(_overlap(span, entry.span) for entry in self._entries[place + 1 :])
 
     def meets(self, bank: Tensor, holds: Callable[[Advance], bool]) -> bool:
         """Whether a call that has advanced rows of the bank fulfils a condition."""
@@ -134,11 +136,27 @@ class BankHistory:
         calls = (e.advance() for e in self._entries if _overlap(e.span, span))
         return any(call is not None and holds(call) for call in calls)
 
-    def _drop(self, entry: _Entry) -> None:
-        """A call that nobody can undo any more: it has written its rows for good."""
-        place = self._entries.index(entry)
-        del self._entries[place]
-        self._overwrite(entry.span, self._entries[:place])
+    def _place(self, advance: Advance) -> int | None:
+        """Where a call stands; usually on top."""
+        for place in range(len(self._entries) - 1, -1, -1):
+            if self._entries[place].advance() is advance:
+                return place
+        return None
+
+    def _written_by_others(self) -> None:
+        """Nobody knows which rows."""
+        for entry in self._entries:
+            if (advance := entry.advance()) is not None:
+                advance.written_by_others()
+        self._entries.clear()
+        self._counters.clear()
+
+    def _drop_dead(self) -> None:
+        """Calls that nobody can undo any more have written their rows for good."""
+        for entry in [e for e in self._entries if e.advance() is None]:
+            place = self._entries.index(entry)
+            del self._entries[place]
+            self._overwrite(entry.span, self._entries[:place])
 
     def _overwrite(self, span: Span, entries: list[_Entry]) -> None:
         """These calls' rows were written within the span."""
@@ -158,13 +176,15 @@ class BankHistory:
         """Ours have written through the bank, which has a new version."""
         self._running -= 1
         self._changes += 1
+        if not self._entries:
+            self._counters.clear()
+            return
         version = bank._version
-        self._see()
-        if all(seen != version for _, seen in self._counters):
-            self._counters.append((bank.detach(), version))
-
-    def _see(self) -> None:
         self._counters = [(x, x._version) for x, _ in self._counters]
+        for _, seen in self._counters:
+            if seen == version:
+                return
+        self._counters.append((bank, version))
 
 
 _lock = threading.RLock()
@@ -193,7 +213,7 @@ def history_of(bank: Tensor) -> BankHistory:
 def span_of(x: Tensor) -> Span:
     """The bytes of a contiguous tensor."""
     begin = x.data_ptr()
-    return begin, begin + x.numel() * x.element_size()
+    return begin, begin + x.nbytes
 
 
 def _overlap(a: Span, b: Span) -> bool:

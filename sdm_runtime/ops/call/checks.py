@@ -21,7 +21,7 @@ from sdm_runtime.ops.call.geometry import (
     effective_chunk,
 )
 from sdm_runtime.ops.call.outside_slots import report_outside_slots
-from sdm_runtime.ops.call.plain_tensors import check_apart, check_plain
+from sdm_runtime.ops.call.plain_tensors import are_plain, check_apart, check_plain
 from sdm_runtime.ops.call.quant import SNAPSHOT_QUANTS, columns_together, snapshot_format
 from sdm_runtime.ops.call.staging import Inputs, as_sequences
 from sdm_runtime.tensor.refs import capturing, operand_refs
@@ -41,15 +41,18 @@ def check_call(memory: Tensor, inputs: Inputs, **options: Any) -> tuple[Inputs, 
 
     The options are those of `sdm_write_read`.
     """
-    for name, x in (("memory", memory), *inputs._asdict().items()):
-        if not isinstance(x, Tensor):
-            raise _type(name, "a torch.Tensor", type(x).__name__)
-        check_plain(name, x)
-        if memory.device.type not in ("cpu", "cuda"):
-            raise _value("memory", "a CPU or CUDA tensor", str(memory.device))
+    named = {"memory": memory, **inputs._asdict()}
+    plain = are_plain(named)
+    for name, x in named.items():
+        if not plain:
+            if not isinstance(x, Tensor):
+                raise _type(name, "a torch.Tensor", type(x).__name__)
+            check_plain(name, x)
+            if memory.device.type not in ("cpu", "cuda"):
+                raise _value("memory", "a CPU or CUDA tensor", str(memory.device))
         _check_device_and_dtype(memory, name, x)
-    for name, x in inputs._asdict().items():
-        check_apart(memory, name, x)
+        if x is not memory:
+            check_apart(memory, name, x)
     sequences, call = _check_form(memory, inputs, **options)
     if memory.device.type == "cpu":
         if call.gemm == "blas":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from sdm_runtime.tensor.refs import check_memory, extent_bytes
+from sdm_runtime.tensor.refs import READER, check_memory, extent_bytes
 from sdm_runtime.tensor.words import layout_word
 
 _OP = "sdm_write_read"
@@ -25,6 +25,19 @@ def check_plain(name: str, x: Tensor) -> None:
     check_untransformed(name, x)
     if x.device.type in ("cpu", "cuda"):
         check_memory(f"[{_OP}] {name}", x)
+
+
+def are_plain(tensors: dict[str, Tensor]) -> bool:
+    """Whether check_plain would pass all of them, asked at once: as in nearly every call.
+
+    Only of ordinary tensors; what it does not know is no.
+    """
+    if forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    for x in tensors.values():
+        if type(x) is not Tensor and type(x) is not nn.Parameter:
+            return False
+    return READER.read_all(tensors, []) is not None
 
 
 def check_untransformed(name: str, x: Tensor) -> None:
