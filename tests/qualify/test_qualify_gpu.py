@@ -305,7 +305,7 @@ class LoopOverBaddbmm:
         named = operands.tensors() | operands.dots.operands() | operands.records.operands()
         self.o = SimpleNamespace(**named)
 
-    def run(self):
+    def run(self, _):
         o, g = self.o, self.geometry
         chunk = {"num_parallel": g.sequences, "chunk_size": g.chunk}
         for ti in reversed(range(g.steps)):
@@ -314,7 +314,10 @@ class LoopOverBaddbmm:
             kernels.gx_gwr(*gwr, ti=ti, num_tokens=g.tokens, **chunk)
             probe.library_gemm(o.d_u[part], o.x[part], o.d_dv[part])
             pa2 = (o.grad, o.bank, o.snap, o.d_u, o.beta, None, o.rec, o.out_eff, o.out_g)
-            kernels.gx_pa2(*pa2, ti=ti, num_writes=g.writes, bpre=o.bpre, **chunk)
+            rows = g.snapshot_rows
+            kernels.gx_pa2(
+                *pa2, ti=ti, num_writes=g.writes, bpre=o.bpre, snap_chunk_rows=rows, **chunk
+            )
             kernels.gx_gds(o.grad, o.bank, o.gy, o.qrec, o.dq, ti=ti, num_reads=g.reads, **chunk)
 
 
