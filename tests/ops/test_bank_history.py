@@ -53,10 +53,24 @@ def test_a_write_after_the_backward_takes_no_version_of_an_advanced_bank():
 
 
 def test_versions_begin_anew_within_32_bits(monkeypatch):
-    monkeypatch.setattr(versions, "_next", (1 << 32) - 64)
+    distance = versions._DISTANCE
+    monkeypatch.setattr(versions, "_next", (1 << 32) - distance)
     bank = torch.zeros(2, 2)
-    assert versions.take_new_version(bank) == bank._version == (1 << 32) - 64
-    assert versions.take_new_version(bank) == bank._version == 1 << 31
+    assert versions.take_new_version(bank) == bank._version == (1 << 32) - distance
+    other_bank = torch.zeros(2, 2)
+    assert versions.take_new_version(other_bank) == other_bank._version == 1 << 31
+
+
+def test_a_new_version_lies_above_what_writes_have_reached():
+    bank = torch.zeros(2, 2)
+    versions.take_new_version(bank)
+    versions.set_version(bank, versions._next + 5)
+    assert versions.take_new_version(bank) > versions._FIRST
+    seen = {bank._version}
+    for _ in range(3):
+        bank.add_(1)
+        seen.add(bank._version)
+    assert versions.take_new_version(bank) not in seen
 
 
 @pytest.mark.parametrize("quant", QUANTS)
@@ -273,6 +287,70 @@ def test_a_bank_whose_tensor_is_gone_is_restored():
     gc.collect()
     readings.sum().backward()
     assert torch.equal(rows, before)
+
+
+def test_a_call_that_is_spoiled_spoils_what_it_has_advanced():
+    one = CASE.but(P=1)
+    rows = torch.randn(2 * CASE.S, CASE.hd)
+    upper, lower = rows[CASE.S :], rows[: CASE.S]
+    below = call(one, leaves(one, upper))
+    whole = call(CASE, leaves(bank=rows))
+    with torch.no_grad():  # on other rows than the first
+        call(one, leaves(one.but(seed=1), lower))
+    for made in (whole, below):
+        with pytest.raises(RuntimeError, match="written since by something else"):
+            made.sum().backward()
+
+
+def test_a_storage_that_is_moved_between_calls_is_the_same():
+    bank = make_inputs(CASE)["memory"]
+    below = call(CASE, other(bank))
+    bank.share_memory_()  # at another address
+    above = call(CASE, other(bank, 2))
+    with pytest.raises(RuntimeError, match="advanced by a later call"):
+        below.sum().backward(retain_graph=True)
+    above.sum().backward()
+    below.sum().backward()
+    assert torch.equal(bank, make_inputs(CASE)["memory"])
+
+
+def test_a_kept_state_above_rounded_rows_has_a_version_of_its_own():
+    bank, weight = make_inputs(CASE)["memory"], torch.randn(CASE.P * CASE.S, CASE.hd)
+    weight.requires_grad_()
+    below = call(CASE, other(bank), keep_state=True)
+    call(CASE, other(bank, 2), snapshot_quant="int4").sum().backward()
+    rounded = bank.clone()
+    penalty = (bank * weight).sum()
+    below.sum().backward()
+    assert not torch.equal(bank, rounded)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        penalty.backward()
+
+
+def test_many_writes_after_a_call_reach_no_version_of_another():
+    bank, weight = make_inputs(CASE)["memory"], torch.randn(CASE.hd).requires_grad_()
+    kept = call(CASE, other(bank))
+    for row in range(CASE.P * CASE.S):
+        bank[row].mul_(1.5)
+    penalty = (bank[0] * weight).sum()
+    for _ in range(400):
+        bank[0].add_(1)
+    call(CASE, other(bank, 2))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        penalty.backward()
+    assert kept.grad_fn is not None
+
+
+def test_aliases_of_calls_that_are_over_are_forgotten():
+    bank = make_inputs(CASE)["memory"]
+    pending = call(CASE, other(bank))
+    history = bank_history.find_history(bank)
+    for _ in range(40):
+        call(CASE, other(bank.data, 2)).sum().backward()
+    assert history is not None
+    assert len(history._counters) < 20
+    pending.sum().backward()
+    assert torch.equal(bank, make_inputs(CASE)["memory"])
 
 
 def test_nothing_is_known_of_a_storage_that_is_as_it_was():

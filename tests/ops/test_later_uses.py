@@ -108,3 +108,30 @@ def test_an_advanced_bank_can_be_saved():
         torch.save(inputs["memory"], io.BytesIO())
         copy.deepcopy(inputs["memory"])
     readings.backward(make_grad(CASE))
+
+
+@pytest.mark.parametrize(
+    "hook", [lambda g: g * 0.5, lambda g: g.clone(), lambda g: g.mul_(2), lambda g: None]
+)
+def test_hooks_of_the_bank_itself_are_no_later_uses(hook):
+    inputs = leaves()
+    seen = []
+    inputs["memory"].register_hook(hook)
+    inputs["memory"].register_hook(lambda g: seen.append(g.clone()))
+    call(CASE, inputs).backward(make_grad(CASE))
+    changed = hook(run(CASE).grads["memory"].clone())
+    wanted = run(CASE).grads["memory"] if changed is None else changed
+    assert torch.equal(inputs["memory"].grad, wanted)
+    assert torch.equal(seen[0], wanted)
+    assert len(hooks(inputs["memory"])) == 2
+
+
+def test_a_kept_output_of_a_bank_that_was_written_since_forbids_nothing():
+    inputs = leaves()
+    kept = call(CASE, inputs)
+    with torch.no_grad():
+        inputs["memory"].copy_(make_inputs(CASE)["memory"])
+    call(CASE, inputs).backward(make_grad(CASE))
+    inputs["memory"].sum().backward()
+    assert torch.allclose(inputs["memory"].grad, run(CASE).grads["memory"] + 1, atol=1e-5)
+    assert kept.grad_fn is not None

@@ -363,3 +363,43 @@ def test_a_half_restored_bank_is_refused_by_later_calls(monkeypatch):
             readings.backward(make_grad(CASE))
     with pytest.raises(RuntimeError, match=BROKEN):
         call(CASE, inputs)
+
+
+def test_another_part_of_a_broken_storage_is_whole(monkeypatch):
+    one = CASE.but(P=1)
+    rows = make_inputs(CASE)["memory"]
+    pending = leaves(one) | {"memory": rows[CASE.S :]}
+    readings = call(one, pending)
+    broken = make_inputs(one) | {"memory": rows[: CASE.S]}
+    with interrupt_before_step(monkeypatch, 2), pytest.raises(Interrupted):
+        call(one, broken)
+    readings.sum().backward()
+    call(one, make_inputs(one.but(seed=1)) | {"memory": rows[CASE.S :]})
+    with pytest.raises(RuntimeError, match=BROKEN):
+        call(one, broken)
+
+
+@pytest.mark.parametrize("backward_too", [False, True])
+def test_after_an_interrupt_others_writes_are_still_noticed(backward_too):
+    """A call of the same storage is pending: what an interrupted one leaves must not blind it."""
+    one = CASE.but(P=1)
+
+    def prepared():
+        """A pending call on the first half of some rows, and what is to be interrupted."""
+        rows = make_inputs(CASE)["memory"]
+        readings = call(one, leaves(one) | {"memory": rows[: CASE.S]})
+        inner = leaves(one.but(seed=1)) | {"memory": rows[CASE.S :]}
+        if not backward_too:
+            return rows, readings, lambda: call(one, inner)
+        made = call(one, inner)
+        grad = torch.ones_like(made)
+        return rows, readings, lambda: torch.autograd.grad(made, inner["v"], grad)
+
+    total = lines(prepared()[2])
+    for line in range(1, total, max(total // 120, 1)):
+        rows, readings, inner = prepared()
+        with pytest.raises(Interrupted), AtLine(line):
+            inner()
+        rows.mul_(2)
+        with pytest.raises(RuntimeError, match="memory: expected"):
+            readings.sum().backward()

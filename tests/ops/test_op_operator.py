@@ -184,6 +184,27 @@ def test_a_saved_tensor_of_another_call_is_refused() -> None:
     assert torch.equal(inputs["memory"], before)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gates": 3}, "gates: expected 1 or 4, got 3"),
+        ({"num_memory_slots": 80}, "memory: expected a contiguous bank of 160 rows"),
+        ({"k_val_dtype": torch.int32}, "k_val: expected a floating dtype"),
+        ({"heads": 1 << 20}, "grad_readings: expected 0 floating numbers"),
+    ],
+)
+def test_a_backward_of_other_numbers_is_refused(changes: dict[str, Any], message: str) -> None:
+    """The chain would write where the bank has no rows, or fail behind its writes."""
+    inputs = inputs_of(CASE)
+    bank = inputs["memory"].detach()
+    readings, *saved = saving({k: x.detach() for k, x in inputs.items()} | {"memory": bank}, CASE)
+    advanced = bank.clone()
+    given = sizes(inputs, CASE) | changes
+    with pytest.raises((ValueError, TypeError), match=message):
+        OPS.write_read_backward(bank, *saved, torch.ones_like(readings), **given)
+    assert torch.equal(bank, advanced)
+
+
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 @pytest.mark.parametrize("run", [write_read, operator])
 def test_a_tracer_writes_it_down(run: Callable[..., Tensor], mode: Any) -> None:

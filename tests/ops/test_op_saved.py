@@ -215,3 +215,11 @@ def test_gradients_hold_no_other_memory(hd):
     for name in DIFFERENTIABLE:
         grad = inputs[name].grad
         assert grad.untyped_storage().nbytes() == grad.nbytes, name
+
+
+def test_hooks_may_be_any_callables():
+    inputs, wanted = _leaves(), run(CASE)
+    with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.clone, torch.Tensor.detach):
+        readings = call(CASE, inputs)
+    readings.backward(make_grad(CASE))
+    assert torch.equal(inputs["v"].grad, wanted.grads["v"])

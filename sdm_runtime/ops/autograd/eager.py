@@ -33,9 +33,9 @@ def _dispatch(memory: Tensor, inputs: Inputs, call: Call) -> Tensor:
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in (memory, *inputs))
     if differentiable:
         check_saveable(memory, inputs)
+    progress = Progress()
     hold: BankLease | PassingWrite
     hold = BankLease(memory, keep_state=call.keep_state) if differentiable else PassingWrite(memory)
-    progress = Progress()
     try:
         if isinstance(hold, BankLease):
             readings = advance(memory, inputs, call, hold, progress)

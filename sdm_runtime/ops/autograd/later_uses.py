@@ -33,6 +33,7 @@ class LaterUses:
         # torch warns when a tensor with other hooks is pickled.
         self.__torch_unserializable__ = True
         self._handle: Any = memory.register_hook(self)  # type: ignore[no-untyped-call]
+        _put_first(memory, self._handle.id)
         finalize(lease, self._handle.remove)
 
     def returned(self, gradient: Tensor) -> None:
@@ -44,13 +45,29 @@ class LaterUses:
         """A gradient has reached the leaf."""
         lease = self._lease()
         if self._task < 0:
-            if lease is not None and lease.awaits_backward():
+            if lease is not None and lease.awaits_backward_now():
                 _refuse()
+            self._handle.remove()
             return
         self._handle.remove()
         alone = gradient is self._own() and gradient._version == self._version
         if not alone and torch._C._current_graph_task_id() == self._task:
             _refuse()
+
+
+def _put_first(memory: Tensor, key: int) -> None:
+    """Let a hook run ahead of those that were there: they may return another gradient.
+
+    The engine takes the order of the dict that an OrderedDict is made of, which moving an item
+    does not change.
+    """
+    hooks: Any = memory._backward_hooks
+    if len(hooks) > 1:
+        others = [(other, hook) for other, hook in hooks.items() if other != key]
+        own = hooks[key]
+        hooks.clear()
+        hooks[key] = own
+        hooks.update(others)
 
 
 def _refuse() -> None:

@@ -164,7 +164,7 @@ def _watched(tensors: tuple[Tensor | None, ...]) -> dict[str, Tensor]:
 
 def _computes_again(hooks: tuple[Callable[..., Any], ...]) -> bool:
     """Whether they save nothing: a checkpoint's, whose second forward is one of ours."""
-    return hooks[0].__module__ == "torch.utils.checkpoint"
+    return getattr(hooks[0], "__module__", None) == "torch.utils.checkpoint"
 
 
 def _check_form(name: str, x: Tensor, form: Form) -> None:

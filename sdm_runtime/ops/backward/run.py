@@ -159,16 +159,23 @@ def _run_chain(
     chain = chain_run.build_chain(operands, call)
     offered = chain_to_offer(chain.chain)
     ran: list[None] = []
-    allowed = False
+    allowed = made_again = False
     try:
         lease.restoring()
         allowed = True
         chain.run(ran)
         if lease.keep_state:
             advance_again(lease.bank, saved, call)
-    except BaseException as error:
-        if ran and not lease.keep_state:  # an interrupt behind the run
+            made_again = True
+            lease.kept()
+        else:
             lease.restored(exact=exact)
+    except BaseException as error:
+        if ran and not lease.keep_state:  # an interrupt behind the run, or in what it ended
+            lease.restored(exact=exact)
+            raise
+        if made_again:
+            lease.kept()
             raise
         if not allowed or (not ran and _issued_nothing(error)):
             lease.not_restored()
@@ -181,10 +188,6 @@ def _run_chain(
             "[sdm_write_read] backward: the step chain failed and left the bank half restored: "
             f"{error}"
         ) from error
-    if lease.keep_state:
-        lease.kept()
-    else:
-        lease.restored(exact=exact)
     _report(chain, operands, call)
     offer_chain(offered)
 

@@ -11,16 +11,21 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
-from weakref import WeakValueDictionary, ref
+from weakref import WeakSet, WeakValueDictionary, ref
 
 from torch import Tensor
 
+from sdm_runtime.ops.call.broken_banks import note_own_write
 from sdm_runtime.ops.call.versions import set_version, take_new_version
 
-Span = tuple[int, int]  # the first byte and the end
+Span = tuple[int, int]  # the first byte in the storage, and the end
 
 
-class Advance(Protocol):
+class Writer(Protocol):
+    """A call or a backward."""
+
+
+class Advance(Writer, Protocol):
     """A call that has advanced its bank, as the stack knows it."""
 
     @property
@@ -34,19 +39,21 @@ class Advance(Protocol):
 class _Entry:
     """A call in the stack."""
 
-    __slots__ = ("advance", "before", "span")
+    __slots__ = ("advance", "before", "rounded", "span")
 
     def __init__(self, advance: Advance, before: int | None) -> None:
         self.advance = ref(advance)
         self.span = span_of(advance.bank)
         # The version of the contents below the call; None where no version had these.
         self.before = before
+        self.rounded = False  # a later call was restored from rounded rows: no bits of the call's
 
 
 class BankHistory:
     """The stack of one storage, oldest call first. Used under :func:`history_lock`.
 
-    It lives as long as a call that may be undone, which holds it and the storage.
+    It lives as long as a call that may be undone, which holds it and the storage. An interrupt may
+    fall into any of this: whoever ends, ends again without harm, and is forgotten when it is gone.
     """
 
     def __init__(self) -> None:
@@ -55,18 +62,19 @@ class BankHistory:
         # Aliases of the storage with version counters of their own (`x.data` has another one than
         # x), and what ours have left there; none where nothing is advanced.
         self._counters: list[tuple[Tensor, int]] = []
-        self._running = 0  # calls and backwards that write just now, on any thread
+        # Calls and backwards that write just now, on any thread.
+        self._writing: WeakSet[Writer] = WeakSet()
         self._changes = 0
 
-    def begin(self) -> int:
-        """Before a call or a backward writes. Returns what `advanced` takes."""
+    def begin(self, writer: Writer) -> int:
+        """Before a call or a backward writes. Returns what `advanced` and `undone` take."""
         self.look()
-        self._running += 1
+        self._writing.add(writer)
         return self._changes
 
     def look(self) -> None:
         """Find out what others have written or dropped since."""
-        if self._running == 0:
+        if not self._writing:
             for x, seen in self._counters:
                 if x._version != seen:
                     self._written_by_others()
@@ -76,29 +84,49 @@ class BankHistory:
                 self._drop_dead()
                 return
 
-    def end(self) -> None:
-        """After a call or a backward that has left every bit as it was: the versions follow."""
-        self._running -= 1
+    def unchanged(self, writer: Writer) -> None:
+        """After a backward that has left every bit as the call did: the versions follow."""
+        self._writing.discard(writer)
+        if self._writing:
+            return
         for x, seen in self._counters:
-            if self._running == 0 and x._version != seen:
+            if x._version != seen:
                 set_version(x, seen)
+
+    def kept(self, advance: Advance) -> None:
+        """After a backward that has made the call's rows again, to the bit."""
+        place = self._place(advance)
+        if place is None or self._entries[place].rounded:
+            take_new_version(advance.bank)
+            self._note(advance, advance.bank)
+        else:
+            self.unchanged(advance)
 
     def advanced(self, advance: Advance, before: int, began: int) -> None:
         """A call has ended that began at version `before`: it may be undone from now on."""
         known = before if began == self._changes else None
         self._entries.append(_Entry(advance, known))
         take_new_version(advance.bank)
-        self._note(advance.bank)
+        self._note(advance, advance.bank)
 
-    def written(self, bank: Tensor) -> None:
+    def undone(self, advance: Advance, before: int, began: int, *, repeated: bool) -> None:
+        """A call has failed that began at version `before`: the rows are what they were."""
+        place = self._place(advance)
+        if place is not None:
+            del self._entries[place]
+        if self._changes - began <= (place is not None):  # nobody else has come in between
+            set_version(advance.bank, before)
+        else:
+            take_new_version(advance.bank)
+        if repeated:
+            self._overwrite(span_of(advance.bank), self._entries)
+        self._note(advance, advance.bank)
+
+    def written(self, writer: Writer, bank: Tensor) -> None:
         """A call has ended that nothing undoes."""
         self._overwrite(span_of(bank), self._entries)
         take_new_version(bank)
-        self._note(bank)
-
-    def repeated(self, bank: Tensor) -> None:
-        """A call on the bank was made again and undone, for the backward of a pending one."""
-        self._overwrite(span_of(bank), self._entries)
+        self._note(writer, bank)
 
     def restored(self, advance: Advance, *, exact: bool) -> None:
         """A call's backward has ended; exact: its rows have their old bits."""
@@ -111,6 +139,8 @@ class BankHistory:
             above = self._entries[place:]
             if not exact:
                 self._forget_versions(self._entries)
+                for below in self._entries[:place]:
+                    below.rounded = True
             elif above:  # on other rows: what lies below them has changed
                 above[0].before = entry.before
                 self._forget_versions(above[1:])
@@ -120,7 +150,7 @@ class BankHistory:
             take_new_version(advance.bank)
         else:
             set_version(advance.bank, version)
-        self._note(advance.bank)
+        self._note(advance, advance.bank)
 
     def later(self, advance: Advance) -> bool:
         """Whether a later call has advanced some of this one's rows."""
@@ -154,37 +184,47 @@ class BankHistory:
     def _drop_dead(self) -> None:
         """Calls that nobody can undo any more have written their rows for good."""
         for entry in [e for e in self._entries if e.advance() is None]:
-            place = self._entries.index(entry)
-            del self._entries[place]
-            self._overwrite(entry.span, self._entries[:place])
+            if entry in self._entries:
+                place = self._entries.index(entry)
+                below = self._entries[:place]
+                del self._entries[place]
+                self._overwrite(entry.span, below)
 
     def _overwrite(self, span: Span, entries: list[_Entry]) -> None:
-        """These calls' rows were written within the span."""
-        for entry in list(entries):
-            advance = entry.advance()
-            if advance is not None and _overlap(entry.span, span):
-                advance.written_by_others()
-                self._entries.remove(entry)
-        self._forget_versions(entries)
+        """Of these calls, oldest first, the rows were written within the span, for good.
+
+        A call that cannot be undone any more has in turn written its rows for good.
+        """
+        spans = [span]
+        for entry in reversed(entries):
+            if any(_overlap(entry.span, lost) for lost in spans):
+                spans.append(entry.span)
+                if (advance := entry.advance()) is not None:
+                    advance.written_by_others()
+                self._entries = [e for e in self._entries if e is not entry]
+            else:
+                entry.before = None
 
     @staticmethod
     def _forget_versions(entries: list[_Entry]) -> None:
         for entry in entries:
             entry.before = None
 
-    def _note(self, bank: Tensor) -> None:
+    def _note(self, writer: Writer, bank: Tensor) -> None:
         """Ours have written through the bank, which has a new version."""
-        self._running -= 1
+        self._writing.discard(writer)
         self._changes += 1
-        if not self._entries:
-            self._counters.clear()
-            return
         version = bank._version
-        self._counters = [(x, x._version) for x, _ in self._counters]
-        for _, seen in self._counters:
-            if seen == version:
-                return
-        self._counters.append((bank, version))
+        if not self._entries:
+            self._counters = []
+        elif len(self._counters) > 8 + len(self._entries):  # of calls that are long over
+            live = [call.bank for e in self._entries if (call := e.advance()) is not None]
+            self._counters = [(x, x._version) for x in live]
+        else:
+            self._counters = [(x, x._version) for x, _ in self._counters]
+        if self._entries and all(seen != version for _, seen in self._counters):
+            self._counters.append((bank, version))
+        note_own_write(bank)
 
 
 _lock = threading.RLock()
@@ -211,8 +251,8 @@ def history_of(bank: Tensor) -> BankHistory:
 
 
 def span_of(x: Tensor) -> Span:
-    """The bytes of a contiguous tensor."""
-    begin = x.data_ptr()
+    """The bytes of a contiguous tensor within its storage, which may be moved as a whole."""
+    begin = int(x.storage_offset()) * x.itemsize
     return begin, begin + x.nbytes
 
 

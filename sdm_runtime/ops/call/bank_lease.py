@@ -20,7 +20,7 @@ from sdm_runtime.ops.call.bank_history import (
     history_lock,
     history_of,
 )
-from sdm_runtime.ops.call.broken_banks import check_whole, mark_broken
+from sdm_runtime.ops.call.broken_banks import check_whole, mark_broken, note_own_write
 from sdm_runtime.ops.call.versions import set_version
 
 _OP = "sdm_write_read"
@@ -74,7 +74,7 @@ class BankLease:
                     "since memory requires grad, got one advanced by a call whose backward is "
                     "still to come: run that backward first, or pass memory.detach() or a clone"
                 )
-            self._began = history.begin()
+            self._began = history.begin(self)
             self._before: int = memory._version
             self._history: BankHistory | None = history
 
@@ -105,9 +105,8 @@ class BankLease:
 
     def undoing(self) -> bool:
         """The call has failed: whether what it has written can and must be undone."""
-        if self._state is State.ADVANCED:
-            with history_lock():
-                self._here().begin()
+        with history_lock():
+            self._here().begin(self)
         return True
 
     def undone(self, *, repeated: bool) -> None:
@@ -118,19 +117,13 @@ class BankLease:
         take it.
         """
         with history_lock():
-            if self._state is State.ADVANCED:
-                self._here().restored(self, exact=True)
-            else:
-                set_version(self.bank, self._before)
-                self._here().end()
-            if repeated:
-                self._here().repeated(self.bank)
+            self._here().undone(self, self._before, self._began, repeated=repeated)
         self._release()
 
     def failed(self, reason: str) -> None:
         """The bank holds something between the two."""
         with history_lock():
-            self._here().written(self.bank)
+            self._here().written(self, self.bank)
         mark_broken(self.bank, reason)
         self._release()
 
@@ -182,45 +175,57 @@ class BankLease:
         """
         with history_lock():
             self._require_advanced()
-            self._here().begin()
+            self._here().begin(self)
             self._state = State.RESTORING
         if (watcher := self._watching()) is not None and not self._keep_state:
             watcher.taken()
 
     def not_restored(self) -> None:
         """The backward has left the bank as it was: it can be run again."""
-        if self._state is not State.RESTORING:
-            return
         with history_lock():
-            self._state = State.ADVANCED
-            self._here().end()
+            if self._history is None:
+                return
+            if self._state is State.RESTORING:
+                self._state = State.ADVANCED
+            self._history.unchanged(self)
         if (watcher := self._watching()) is not None and not self._keep_state:
             watcher.given_back()
 
     def kept(self) -> None:
-        """The backward has restored the bank and advanced it again: no content has changed."""
-        self._ran = True
-        self.not_restored()
+        """The backward has restored the bank and advanced it again."""
+        with history_lock():
+            self._ran, self._state = True, State.ADVANCED
+            self._here().kept(self)
 
     def broken(self, reason: str) -> None:
         """The backward has failed with a part of the rows restored."""
         with history_lock():
-            self._here().written(self.bank)
+            self._here().written(self, self.bank)
         mark_broken(self.bank, reason)
 
     def restored(self, *, exact: bool) -> None:
-        """The backward has written every row back; exact: to the bit."""
+        """The backward has written every row back; exact: to the bit. Asked again it is done."""
         with history_lock():
+            if self._history is None:
+                return
             self._state = State.RESTORED
-            self._here().restored(self, exact=exact)
-        watcher = self._watching()
-        self._release()
+            self._history.restored(self, exact=exact)
+            watcher = self._watching()
+            self._release()
         if watcher is not None:
             watcher.restored()
 
     def awaits_backward(self) -> bool:
         """Whether a learned bank's gradient is still to come from this call."""
-        return self._learned and self._state is State.ADVANCED and not self._ran
+        pending = self._state is State.ADVANCED and not self._spoiled
+        return self._learned and pending and not self._ran
+
+    def awaits_backward_now(self) -> bool:
+        """The same, after a look at what others have written since."""
+        with history_lock():
+            if self._history is not None:
+                self._history.look()
+            return self.awaits_backward()
 
     def _here(self) -> BankHistory:
         assert self._history is not None
@@ -251,17 +256,19 @@ class PassingWrite:
         self.bank = memory.detach()
         self._before = None if memory.is_inference() else memory._version
         self._ended = False
-        with history_lock():
-            self._history = find_history(memory)
-            if self._history is not None:
-                self._history.begin()
+        self._history = find_history(memory)
+        if self._history is not None:
+            with history_lock():
+                self._history.begin(self)
 
     def advanced(self) -> None:
         """The forward has written the bank, to its end."""
         self._ended = True
         if self._history is not None:
             with history_lock():
-                self._history.written(self.bank)
+                self._history.written(self, self.bank)
+        else:
+            note_own_write(self.bank)
 
     def undoing(self) -> bool:
         """The call has failed: whether what it has written can and must be undone."""
@@ -270,11 +277,11 @@ class PassingWrite:
     def undone(self, *, repeated: bool) -> None:
         """The bank holds what it held before the call, to the bit."""
         del repeated  # it saves nothing
-        if self._before is not None:
-            set_version(self.bank, self._before)
         if self._history is not None:
             with history_lock():
-                self._history.end()
+                self._history.unchanged(self)
+        if self._before is not None:
+            set_version(self.bank, self._before)
 
     def failed(self, reason: str) -> None:
         """The bank holds something between the two."""

@@ -14,6 +14,8 @@ _OP = "sdm_write_read"
 class _Broken(NamedTuple):
     version: int | None  # None: inference tensors have none
     reason: str
+    first: int  # byte of the storage
+    end: int
 
 
 _broken: ByStorage[_Broken] = ByStorage()
@@ -21,21 +23,34 @@ _broken: ByStorage[_Broken] = ByStorage()
 
 def mark_broken(bank: Tensor, reason: str) -> None:
     """Remember that the bank holds neither the contents before a call nor those after it."""
-    _broken.keep(bank, _Broken(None if bank.is_inference() else bank._version, reason))
+    first = int(bank.storage_offset()) * bank.itemsize
+    _broken.keep(bank, _Broken(_version(bank), reason, first, first + bank.nbytes))
 
 
 def check_whole(bank: Tensor) -> None:
-    """Raise RuntimeError where a failure has left the bank in between, and nobody wrote it since.
+    """Raise RuntimeError where a failure has left rows of it in between, and nobody wrote since.
 
-    A write tells by the version counter; that of an inference tensor by nothing: such a bank stays
-    refused.
+    A write tells by the version counter, which does not say where; that of an inference tensor by
+    nothing: such a bank stays refused.
     """
     if not _broken or (known := _broken.find(bank)) is None:
         return
-    if known.version is not None and bank._version != known.version:
+    if known.version is not None and _version(bank) != known.version:
         _broken.forget(bank)
         return
-    raise RuntimeError(
-        f"[{_OP}] memory: expected a whole bank, got one that is half written: {known.reason}. "
-        "Write the bank anew (memory.copy_(...)) or pass another one"
-    )
+    first = int(bank.storage_offset()) * bank.itemsize
+    if known.first < first + bank.nbytes and first < known.end:
+        raise RuntimeError(
+            f"[{_OP}] memory: expected a whole bank, got one that is half written: {known.reason}. "
+            "Write the bank anew (memory.copy_(...)) or pass another one"
+        )
+
+
+def note_own_write(bank: Tensor) -> None:
+    """A call on another part of a broken storage, whose version counter it shares, has ended."""
+    if _broken and (known := _broken.find(bank)) is not None:
+        _broken.keep(bank, known._replace(version=_version(bank)))
+
+
+def _version(bank: Tensor) -> int | None:
+    return None if bank.is_inference() else bank._version

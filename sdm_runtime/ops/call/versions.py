@@ -13,7 +13,7 @@ from torch import Tensor
 
 # Counters have 32 bits, and torch's own operations count from 0 by one. The upper half is ours; the
 # distance leaves room for torch's operations on an advanced bank, up to the next of our versions.
-_FIRST, _END, _DISTANCE = 1 << 31, 1 << 32, 64
+_FIRST, _END, _DISTANCE = 1 << 31, 1 << 32, 1 << 14
 
 _lock = threading.Lock()
 _next = _FIRST
@@ -32,12 +32,13 @@ def set_version(x: Tensor, version: int) -> None:
 def take_new_version(x: Tensor) -> int:
     """Give a tensor, and all that share its counter, a version that none has had.
 
-    After 2^25 of them they begin anew: what was saved that long ago is gone.
+    After 2^17 of them they begin anew: what was saved that long ago is gone.
     """
     global _next
     with _lock:
-        version, _next = _next, _next + _DISTANCE
-        if _next >= _END:
-            _next = _FIRST
+        version = max(_next, x._version + 1)
+        if version >= _END:
+            version = _FIRST
+        _next = version + _DISTANCE
     set_version(x, version)
     return version

@@ -6,6 +6,7 @@ place and say so, so that a compiler can keep track of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -204,6 +205,7 @@ def _backward(memory: Tensor, *tensors: Tensor, **sizes: Any) -> tuple[Tensor, .
     given = Sizes(**sizes)
     call = given.call(memory)
     check_backend(memory)
+    _check_backward(memory, given, grad_readings)
     _check_saved(memory, call, (*saved, records))
     delta, innovation, x, qx, snapshot, scales = (x.contiguous() for x in saved)
     if records.data_ptr() % PLAN_ALIGNMENT:  # its parts' offsets assume this
@@ -222,6 +224,27 @@ def _backward(memory: Tensor, *tensors: Tensor, **sizes: Any) -> tuple[Tensor, .
         return tuple(
             run_backward(bank, given.forms(), made, grad_readings, call, exact=call.form.exact)
         )
+
+
+def _check_backward(memory: Tensor, sizes: Sizes, grad_readings: Tensor) -> None:
+    """The numbers of a call and what it is given besides its records, as the forward has them."""
+    rows = sizes.num_memory_slots * sizes.num_parallel
+    if memory.dim() != 2 or not memory.is_contiguous() or (rows and memory.shape[0] != rows):
+        expected = f"a contiguous bank of {rows} rows" if rows else "a contiguous bank"
+        raise ValueError(f"[sdm_write_read] memory: expected {expected}, got {describe(memory)}")
+    forms, geometry = sizes.forms(), sizes.call(memory).geometry
+    if forms.gates not in (1, geometry.writes):
+        expected = f"1 or {geometry.writes}"
+        raise ValueError(f"[sdm_write_read] gates: expected {expected}, got {forms.gates}")
+    for name in ("k_val", "v", "beta", "g", "q_val"):
+        if not (dtype := getattr(forms, name)).is_floating_point:
+            raise TypeError(f"[sdm_write_read] {name}: expected a floating dtype, got {dtype}")
+    numbers = math.prod(rows_shape(geometry, forms.heads))
+    gy = grad_readings
+    if gy.numel() != numbers or gy.device != memory.device or not gy.is_floating_point():
+        expected = f"{numbers} floating numbers on {memory.device}"
+        given = f"{describe(gy)} on {gy.device}"
+        raise ValueError(f"[sdm_write_read] grad_readings: expected {expected}, got {given}")
 
 
 def _check_saved(memory: Tensor, call: Call, saved: tuple[Tensor, ...]) -> None:
