@@ -323,7 +323,7 @@ def test_a_backward_without_memory_may_follow(monkeypatch):
         raise torch.OutOfMemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(backward, "allocate_terms", full)
+        patch.setattr(backward, "TermsRoom", full)
         with pytest.raises(torch.OutOfMemoryError):
             readings.backward(make_grad(CASE), retain_graph=True)
     assert torch.equal(inputs["memory"], advanced)

@@ -167,7 +167,7 @@ def test_the_backward_waits_for_nothing_and_takes_few_calls_outside_its_chain(
         operands = chain_operands.allocate_operands(memory, saved, call_)
         forms = backward.forms_of(inputs)
         out = backward.allocate_gradients(forms, geometry, memory.device)
-        room = backward_terms.allocate_terms(operands, saved, geometry, forms.gates)
+        room = backward_terms.TermsRoom(operands, geometry, forms.gates)
         planes = lambda *_: launches.append("sum_planes")  # noqa: E731
         monkeypatch.setattr(backward_terms, "sum_planes", planes)
         with _Calls() as calls:

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
-
 from sdm_runtime import kernels
 from sdm_runtime.ops.backward.operands import ChainOperands
 from sdm_runtime.ops.call.geometry import Geometry
 from sdm_runtime.ops.chunks.chunk_kernels import RowDots
-
-
-def allocate_sums(operands: ChainOperands, geometry: Geometry) -> RowDots:
-    """Room for the sums; a single plane is its own, and finished as it is."""
-    planes = [operands.dots[name] for name in ("dpd", "out_eff", "out_g", "dq")]
-    one = planes[0].shape[0] == 1
-    sums = planes if one else [torch.empty_like(x[0]) for x in planes]
-    return RowDots(*(x.view(geometry.chunks, -1) for x in sums))
 
 
 def sum_planes(operands: ChainOperands, geometry: Geometry, sums: RowDots) -> None:

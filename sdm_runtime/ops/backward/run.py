@@ -15,7 +15,6 @@ from sdm_runtime.ops.backward.operands import ChainOperands, allocate_operands, 
 from sdm_runtime.ops.backward.terms import (
     InputGradients,
     TermsRoom,
-    allocate_terms,
     input_gradients,
 )
 from sdm_runtime.ops.call.call import Call
@@ -121,7 +120,7 @@ def run_backward(
     operands = allocate_operands(bank, saved, call)
     gy = grad_readings.view(rows_shape(geometry, forms.heads))
     fill_operands(operands, saved, gy, geometry)
-    room = _allocate(operands, forms, saved, geometry)
+    room = _allocate(operands, forms, geometry)
 
     _run_chain(lease, operands, saved, call, exact=exact)
 
@@ -134,9 +133,7 @@ def run_backward(
     return room.results
 
 
-def _allocate(
-    operands: ChainOperands, forms: InputForms, saved: Saved, geometry: Geometry
-) -> _Room:
+def _allocate(operands: ChainOperands, forms: InputForms, geometry: Geometry) -> _Room:
     out = allocate_gradients(forms, geometry, operands.bank.device)
     made = (operands.grad, *_in_order(out))
     dtypes = (operands.bank.dtype, forms.k_val, forms.v, forms.beta, forms.g, forms.q_val)
@@ -144,8 +141,7 @@ def _allocate(
         x if x.dtype is dtype else torch.empty_like(x, dtype=dtype)
         for x, dtype in zip(made, dtypes, strict=True)
     ]
-    terms = allocate_terms(operands, saved, geometry, forms.gates)
-    return _Room(out, terms, Gradients(*results))
+    return _Room(out, TermsRoom(operands, geometry, forms.gates), Gradients(*results))
 
 
 def _in_order(out: InputGradients) -> tuple[Tensor, ...]:

@@ -5,6 +5,7 @@ docs/step_chain.md, sections 2 and 5.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from sdm_runtime.kernels import num_slices
 from sdm_runtime.ops.backward.operands import ChainOperands
-from sdm_runtime.ops.backward.plane_sums import allocate_sums, sum_planes
+from sdm_runtime.ops.backward.plane_sums import sum_planes
 from sdm_runtime.ops.backward.side_stream import SideStream
 from sdm_runtime.ops.call.geometry import Geometry, Segment, part_of
 from sdm_runtime.ops.chunks.chunk_kernels import (
@@ -24,6 +25,7 @@ from sdm_runtime.ops.chunks.chunk_kernels import (
 )
 from sdm_runtime.ops.chunks.matrices import lower_products
 from sdm_runtime.ops.forward.store import Saved
+from sdm_runtime.tensor.arena import ArenaLayout, Part
 
 
 class InputGradients(NamedTuple):
@@ -41,27 +43,60 @@ class CellGradients(NamedTuple):
     d_qk: Tensor  # gy delta^T: that of QK
 
 
-class TermsRoom(NamedTuple):
-    """Memory for what lies between the chain and the gradients; of the largest segment."""
+@lru_cache(maxsize=512)
+def _layout(geometry: Geometry, chunks: int, gates: int) -> ArenaLayout:
+    """What lies between the chain and the gradients, of segments of at most so many chunks."""
+    f32, f64, chunk = torch.float32, torch.float64, geometry.chunk
+    events = geometry.chunk_writes + geometry.chunk_reads
+    shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        "terms": (f64, (chunks, events, 2)),
+        "d_m": (f32, (chunks, chunk, chunk)),
+        "d_qk": (f32, (chunks, chunk, chunk)),
+    }
+    if gates < geometry.writes:
+        shapes["gates"] = f64, (chunks * chunk, geometry.writes)
+    if num_slices(geometry.head_dim) > 1:  # the sums, of the whole call
+        for name, entries in zip(
+            RowDots._fields, (*[geometry.chunk_writes] * 3, geometry.chunk_reads), strict=True
+        ):
+            shapes[name] = f32, (geometry.chunks, entries)
+    parts = [Part(name, dtype, shape) for name, (dtype, shape) in shapes.items()]
+    return ArenaLayout(parts, alignment=256)
 
-    dots: RowDots  # of the whole call
-    cells: CellGradients
-    terms: WeightTerms
 
+class TermsRoom:
+    """Memory for what lies between the chain and the gradients: one allocation, taken before it.
 
-def allocate_terms(
-    operands: ChainOperands, saved: Saved, geometry: Geometry, gates: int
-) -> TermsRoom:
-    """The memory; gates: of a token, 1 or W."""
-    largest = next(geometry.segments(cuda=operands.bank.is_cuda))
-    count = largest.steps * geometry.sequences
-    d_m = saved.delta.new_empty((count, geometry.chunk, geometry.chunk))
-    events = part_of(saved.records["events"], slice(0, count))
-    return TermsRoom(
-        dots=allocate_sums(operands, geometry),
-        cells=CellGradients(d_m, torch.empty_like(d_m)),
-        terms=WeightTerms.allocate(events, geometry, gates),
-    )
+    The host makes tensors of it behind the chain's launches.
+    """
+
+    def __init__(self, operands: ChainOperands, geometry: Geometry, gates: int) -> None:
+        """Take the memory; gates: of a token, 1 or W."""
+        largest = next(geometry.segments(cuda=operands.bank.is_cuda))
+        self._largest = largest.steps * geometry.sequences
+        self._geometry = geometry
+        self._arena = _layout(geometry, self._largest, gates).allocate(operands.bank)
+
+    def dots(self, operands: ChainOperands) -> RowDots:
+        """Where the sums over planes go; a single plane is its own."""
+        arena, chunks = self._arena, self._geometry.chunks
+        if arena.get("dpd") is None:
+            names = ("dpd", "out_eff", "out_g", "dq")
+            return RowDots(*(operands.dots[name].view(chunks, -1) for name in names))
+        return RowDots(*(arena[name] for name in RowDots._fields))
+
+    def cells(self, chunks: int) -> CellGradients:
+        """Of a segment of so many chunks."""
+        here = slice(0, chunks)
+        return CellGradients(*(part_of(self._arena[name], here) for name in ("d_m", "d_qk")))
+
+    def terms(self, chunks: int) -> WeightTerms:
+        """Likewise."""
+        gates = self._arena.get("gates")
+        return WeightTerms(
+            part_of(self._arena["terms"], slice(0, chunks)),
+            None if gates is None else part_of(gates, slice(0, chunks * self._geometry.chunk)),
+        )
 
 
 def input_gradients(
@@ -72,13 +107,14 @@ def input_gradients(
     # Memory bounds the sums and the tokens' gradients, arithmetic the cells of long rows.
     with SideStream(operands.bank.device, worthwhile=num_slices(geometry.head_dim) > 1) as side:
         with side.stream():
-            sum_planes(operands, geometry, room.dots)
+            dots = room.dots(operands)
+            sum_planes(operands, geometry, dots)
             _token_gradients(operands, saved, geometry, out)
         cells = _cell_gradients(segments[0], operands, saved, geometry, room)
     for segment in segments:
         if segment.first:
             cells = _cell_gradients(segment, operands, saved, geometry, room)
-        _weight_gradients(segment, cells, saved, geometry, out, room)
+        _weight_gradients(segment, cells, dots, saved, geometry, out, room)
 
 
 def _cell_gradients(
@@ -87,8 +123,7 @@ def _cell_gradients(
     # X^T d_delta = d_u and X u = delta turn dM into -tril(d_u delta^T, -1).
     where = geometry.chunk_range(segment)
     delta, gy = part_of(saved.delta, where), part_of(operands.gy, where)
-    d_u, here = part_of(operands.d_u, where), slice(0, where.stop - where.start)
-    cells = CellGradients(*(part_of(x, here) for x in room.cells))
+    d_u, cells = part_of(operands.d_u, where), room.cells(where.stop - where.start)
     lower_products(d_u, delta, cells.d_m)
     lower_products(gy, delta, cells.d_qk)
     return cells
@@ -97,6 +132,7 @@ def _cell_gradients(
 def _weight_gradients(
     segment: Segment,
     cells: CellGradients,
+    dots: RowDots,
     saved: Saved,
     geometry: Geometry,
     out: InputGradients,
@@ -104,10 +140,10 @@ def _weight_gradients(
 ) -> None:
     where = geometry.chunk_range(segment)
     beta = part_of(saved.records["beta"].view(geometry.chunks, geometry.chunk), where)
-    dots = RowDots(*(part_of(x, where) for x in room.dots))
+    here = RowDots(*(part_of(x, where) for x in dots))
     events = part_of(saved.records["events"], where)
-    terms = room.terms.first(where.stop - where.start, geometry)
-    weight_gradients(events, geometry, segment, beta, *cells, dots, out.weights, terms)
+    terms = room.terms(where.stop - where.start)
+    weight_gradients(events, geometry, segment, beta, *cells, here, out.weights, terms)
 
 
 def _token_gradients(

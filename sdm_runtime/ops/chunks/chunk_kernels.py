@@ -78,13 +78,6 @@ class WeightTerms(NamedTuple):
         apart = gates < geometry.writes
         return cls(torch.empty_like(events), events.new_empty(shape) if apart else None)
 
-    def first(self, chunks: int, geometry: Geometry) -> WeightTerms:
-        """The part of the first chunks."""
-        if chunks == self.terms.shape[0]:
-            return self
-        gates = None if self.gates is None else self.gates[: chunks * geometry.chunk]
-        return WeightTerms(self.terms[:chunks], gates)
-
 
 def kernel_dtype(dtype: torch.dtype) -> torch.dtype:
     """The floating dtype that stands in for `dtype` in the kernels."""
