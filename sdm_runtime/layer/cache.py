@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from sdm_runtime.layer.loan import Loan, may_run_again
+from sdm_runtime.layer.loan import Loan
+from sdm_runtime.tensor.differentiable import may_run_again
 from sdm_runtime.tensor.untraced import untraced
 
 _ADVANCED = (

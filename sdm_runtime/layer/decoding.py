@@ -29,7 +29,6 @@ from sdm_runtime.layer.decoding_plans import (
     step_plans,
     whole_plans,
 )
-from sdm_runtime.layer.loan import may_run_again
 from sdm_runtime.layer.prepared import (
     OP,
     Kind,
@@ -46,6 +45,7 @@ from sdm_runtime.ops.routes.bound_chains import bound_chain
 from sdm_runtime.plan.chain import StepChain
 from sdm_runtime.plan.held_chain import HeldChain
 from sdm_runtime.tensor.arena import Arena
+from sdm_runtime.tensor.differentiable import may_run_again
 from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.words import describe
 

@@ -90,12 +90,3 @@ def _has(frame: FrameType | None, cache: object) -> bool:
 def _only_recorded(bank: Tensor) -> bool:
     """Whether a graph capture records the call: nothing is written, and the graph stays short."""
     return bank.is_cuda and capturing(bank.device)
-
-
-def may_run_again() -> bool:
-    """Whether an autograd Function's forward is running without gradients.
-
-    A reentrant checkpoint is one, and its backward makes the call a second time. torch switches
-    forward-mode derivatives off in those, and otherwise in inference mode alone.
-    """
-    return not (torch.is_inference_mode_enabled() or torch._C._is_fwd_grad_enabled())

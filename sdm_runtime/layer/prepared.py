@@ -23,13 +23,13 @@ from sdm_runtime.layer.args import SparseDeltaMemoryArgs
 from sdm_runtime.layer.cache import MemoryCache
 from sdm_runtime.layer.candidates import CandidateTables
 from sdm_runtime.layer.decoding_plans import Forms
-from sdm_runtime.layer.loan import may_run_again
 from sdm_runtime.layer.projection import is_plain, noticing
 from sdm_runtime.layer.selection import own_weights
 from sdm_runtime.ops.call.versions import raise_version, set_version
 from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
 from sdm_runtime.plan.held_chain import HeldChain, LastingTensor
 from sdm_runtime.tensor.arena import ArenaLayout
+from sdm_runtime.tensor.differentiable import may_run_again
 from sdm_runtime.tensor.dtypes import KERNEL_DTYPES
 from sdm_runtime.tensor.refs import READER
 

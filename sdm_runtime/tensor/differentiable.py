@@ -1,4 +1,4 @@
-"""Backwards that nothing differentiates again."""
+"""Backwards that nothing differentiates again, and forwards that may run again."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def once_differentiable(backward: Backward) -> Backward:
         return (guarded if torch.is_grad_enabled() else backward)(ctx, *grads)
 
     return chosen
+
+
+def may_run_again() -> bool:
+    """Whether an autograd Function's forward is running without gradients.
+
+    A reentrant checkpoint is one, and its backward makes the call a second time. torch switches
+    forward-mode derivatives off in those, and otherwise in inference mode alone.
+    """
+    return not (torch.is_inference_mode_enabled() or torch._C._is_fwd_grad_enabled())

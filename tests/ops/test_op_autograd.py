@@ -238,6 +238,22 @@ def test_checkpoint_around_a_call_on_an_outer_bank_is_refused(learned):
     assert torch.equal(inputs["memory"], advanced)
 
 
+def test_a_reentrant_checkpoint_around_a_call_on_an_outer_bank_is_refused():
+    inputs = _leaves(names=["v"])
+
+    def layer(v):
+        return call(CASE, inputs | {"v": v})
+
+    readings = checkpoint(layer, inputs["v"], use_reentrant=True)
+    advanced = inputs["memory"].clone()
+    with pytest.raises(RuntimeError, match="clone the bank inside it"):
+        readings.backward(make_grad(CASE))
+    assert torch.equal(inputs["memory"], advanced)
+    inputs["memory"].copy_(make_inputs(CASE)["memory"])  # another bank as far as anybody knows
+    call(CASE, inputs).backward(make_grad(CASE))
+    assert torch.equal(inputs["v"].grad, run(CASE).grads["v"])
+
+
 def test_checkpoint_of_a_bank_it_is_given_is_refused():
     inputs = _leaves()
 

@@ -4,7 +4,8 @@ A leaf has one place in the graph, whatever it holds: the gradient of what is co
 advanced bank would be added to that of the bank before the call. What saves the bank is refused by
 its version; what saves nothing (a sum) is found here, by the gradients that reach the leaf, up to
 the call's own backward. Two cases look like right ones, and are not found: a use from before the
-call is still in some graph, or the later use's backward follows the call's.
+call is still in some graph, or the later use's backward follows the call's. Of a bank that is no
+leaf, nobody can tell whether its node has other users.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NoReturn, Protocol
 from weakref import ref
 
+import torch
 from torch import Tensor
 
 from sdm_runtime.ops.call.bank_history import (
@@ -22,6 +23,8 @@ from sdm_runtime.ops.call.bank_history import (
 )
 from sdm_runtime.ops.call.broken_banks import check_whole, mark_broken, note_own_write
 from sdm_runtime.ops.call.versions import set_version
+from sdm_runtime.tensor.differentiable import may_run_again
+from sdm_runtime.tensor.storages import ByStorage
 
 _OP = "sdm_write_read"
 
@@ -65,6 +68,8 @@ class BankLease:
         self._state, self._spoiled, self._ran = State.UNTOUCHED, False, False
         self._watcher: ref[Watcher] | None = None
         check_whole(memory)
+        if _first_passes:
+            _check_second_pass(memory)
         with history_lock():
             history = history_of(memory)
             history.look()
@@ -243,6 +248,19 @@ def _is_awaited(call: Advance) -> bool:
     return isinstance(call, BankLease) and call.awaits_backward()
 
 
+# Banks as the first pass of a reentrant checkpoint has left them, which has no gradients.
+_first_passes: ByStorage[int] = ByStorage()
+
+
+def _check_second_pass(memory: Tensor) -> None:
+    """Refuse the second pass, within the backward, on a bank that the first one has advanced."""
+    if torch._C._current_graph_task_id() >= 0 and _first_passes.find(memory) == memory._version:
+        raise RuntimeError(
+            f"[{_OP}] memory: expected a bank made inside the checkpointed function, got one that "
+            "its first pass has advanced: make or clone the bank inside it"
+        )
+
+
 class PassingWrite:
     """A call without a backward: what others' backwards must know of it."""
 
@@ -269,6 +287,8 @@ class PassingWrite:
                 self._history.written(self, self.bank)
         else:
             note_own_write(self.bank)
+        if may_run_again():
+            _first_passes.keep(self.bank, self.bank._version)
 
     def undoing(self) -> bool:
         """The call has failed: whether what it has written can and must be undone."""
