@@ -35,6 +35,14 @@ def pytest_collection_modifyitems(items, config):
 
 
 @pytest.fixture
+def threads():
+    """torch's number of CPU threads to be set; afterwards it is what it was."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def in_new_process(request):
     """Runs a snippet in a process that has not used the device; its last line must say "ok"."""
 

@@ -127,14 +127,15 @@ class MemoryCache:
         return MemoryCache(self.bank.clone() if is_compiling() else self._copy(), self.tokens)
 
     def _copy(self) -> Tensor:
-        with self._owner or self._new_owner():
+        with self._held():
             return self.bank.clone()
 
-    def _new_owner(self) -> threading.Lock:
-        """The lock of a cache that a graph has made: one, whoever asks first."""
-        with _making_locks:
-            self._owner = self._owner or threading.Lock()
-            return self._owner
+    def _held(self) -> threading.Lock:
+        """The lock; of a cache that a graph has made one, whoever asks first."""
+        if self._owner is None:
+            with _making_locks:
+                self._owner = self._owner or threading.Lock()
+        return self._owner
 
     def __copy__(self) -> MemoryCache:
         """As clone(): two caches on one bank would each take it for their own."""
@@ -159,7 +160,7 @@ class MemoryCache:
                 owner relies on the bank: a backward to come, a checkpoint that repeats the call,
                 or inference mode that has ended.
         """
-        with self._owner or self._new_owner():
+        with self._held():
             bank = self.bank_for_call()
             frozen = bank.is_inference() and not torch.is_inference_mode_enabled()
             if copy or frozen or self._valid_until_backward or may_run_again():
@@ -203,19 +204,19 @@ class MemoryCache:
     @untraced
     def taken(self) -> None:
         """End the validity of the bank: a backward is about to restore it."""
-        with self._owner or self._new_owner():
+        with self._held():
             self._invalid = _RESTORED
 
     @untraced
     def given_back(self) -> None:
         """That backward has left it as it was."""
-        with self._owner or self._new_owner():
+        with self._held():
             self._invalid = None
 
     @untraced
     def restored(self) -> None:
         """That backward has ended. Nobody gets the bank from here any more: its memory is free."""
-        with self._owner or self._new_owner():
+        with self._held():
             self._described = self._describe()
             self._bank = self._bank.new_empty((0, self._bank.shape[1]))
 

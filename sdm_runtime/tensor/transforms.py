@@ -9,6 +9,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 
+def may_transform() -> bool:
+    """Whether torch.func or forward-mode derivatives are on: else no tensor is of theirs."""
+    inside = torch._C._functorch.peek_interpreter_stack() is not None
+    return inside or forward_ad._current_level >= 0
+
+
 def has_tangent(x: Tensor) -> bool:
     """Whether a tensor has a forward-mode tangent, inside of vmap too."""
     transforms = torch._C._functorch
@@ -25,10 +31,10 @@ def check_transforms(where: str, tensors: Mapping[str, Tensor]) -> None:
         TypeError: One is inside of torch.func's vmap, grad or jvp.
         ValueError: One has a tangent.
     """
+    if not may_transform():
+        return
     transforms = torch._C._functorch
     inside = transforms.peek_interpreter_stack() is not None
-    if not inside and forward_ad._current_level < 0:
-        return
     for name, x in tensors.items():
         if inside and (transforms.is_batchedtensor(x) or transforms.is_gradtrackingtensor(x)):
             raise TypeError(

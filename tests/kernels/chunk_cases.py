@@ -12,8 +12,25 @@ POISON = 0x7F7F7F7F  # no place, row or record's word
 F32, BF16, F64, I32 = torch.float32, torch.bfloat16, torch.float64, torch.int32
 
 
+class Staged:
+    """A case whose staged chunks are those of its steps from first_step on."""
+
+    P: int
+    T: int
+    C: int
+    first_step: int
+
+    @property
+    def steps(self) -> int:
+        return -(-self.T // self.C)
+
+    @property
+    def chunks(self) -> int:
+        return (self.steps - self.first_step) * self.P
+
+
 @dataclass(frozen=True)
-class ChunkCase:
+class ChunkCase(Staged):
     """Sizes by the letters of docs/step_chain.md; a small S gives long groups."""
 
     P: int = 2
@@ -33,14 +50,6 @@ class ChunkCase:
     outside: float = 0.0  # this share of the entries names a row outside its sequence
     first_step: int = 0  # the staged chunks start here
     seed: int = 0
-
-    @property
-    def steps(self) -> int:
-        return -(-self.T // self.C)
-
-    @property
-    def chunks(self) -> int:
-        return (self.steps - self.first_step) * self.P
 
     @property
     def events(self) -> int:
@@ -259,7 +268,7 @@ def triangles(case: TriangleCase) -> Tensors:
 
 
 @dataclass(frozen=True)
-class ReadingCase:
+class ReadingCase(Staged):
     """Operands of chunk_readings; the staged chunks start at first_step."""
 
     P: int = 2
@@ -271,14 +280,6 @@ class ReadingCase:
     values: torch.dtype = F32
     special: int = 0  # so many elements of qk and delta are NaN or infinite
     seed: int = 0
-
-    @property
-    def steps(self) -> int:
-        return -(-self.T // self.C)
-
-    @property
-    def chunks(self) -> int:
-        return (self.steps - self.first_step) * self.P
 
 
 READINGS = [

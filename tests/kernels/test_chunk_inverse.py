@@ -22,13 +22,6 @@ def run(given: Tensors) -> Tensors:
     return {"x": x, "qx": qx, "scaled": scaled}
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("case", SMALL, ids=str)
 def test_bits_are_those_of_the_reference(case: TriangleCase) -> None:
     given = triangles(case)

@@ -67,22 +67,23 @@ def _geometry(case: ChunkCase) -> Geometry:
 def _gradients(case: ChunkCase, operands: Tensors, part: int) -> Tensors:
     """By calls for `part` steps each."""
     device = operands["events"].device
-    out = {k: x.to(device) for k, x in gradient_outputs(case).items() if k in ("dk", "dq", "dg")}
+    out = {k: x.to(device) for k, x in gradient_outputs(case).items()}
+    scratch = {k: out.pop(k) for k in ("terms", "gates") if k in out}
     for first in range(0, case.steps, part):
         segment = Segment(first, min(first + part, case.steps))
         chunks = slice(segment.first * case.P, segment.last * case.P)
         rows = slice(chunks.start * case.C, chunks.stop * case.C)
-        events, geometry = operands["events"][chunks], _geometry(case)
+        gates = scratch["gates"][rows] if "gates" in scratch else None
         chunk_kernels.weight_gradients(
-            events,
-            geometry,
+            operands["events"][chunks],
+            _geometry(case),
             segment,
             operands["beta"][rows],
             operands["d_m"][chunks],
             operands["d_qk"][chunks],
             chunk_kernels.RowDots(*(operands[k][rows] for k in chunk_kernels.RowDots._fields)),
             chunk_kernels.WeightGradients(out["dk"], out["dq"], out["dg"]),
-            chunk_kernels.WeightTerms.allocate(events, geometry, out["dg"].shape[2]),
+            chunk_kernels.WeightTerms(scratch["terms"][chunks], gates),
         )
     return out
 

@@ -38,13 +38,6 @@ def staged(case: ReadingCase, chunk: int) -> tuple[int, slice]:
     return sequence, slice(first, min(first + case.C, case.T))
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("case", SMALL, ids=str)
 def test_bits_are_those_of_the_reference(case: ReadingCase) -> None:
     given = reading_operands(case)

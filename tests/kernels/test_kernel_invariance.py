@@ -41,13 +41,6 @@ SHAPES = st.builds(
 
 
 @pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
 def flush_denormals():
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor cannot flush denormals")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,6 +72,16 @@ def make_inputs(case: Case) -> dict[str, Tensor]:
         inputs["k_idx"] = torch.where(k_idx == sink, k_idx[..., :1], k_idx)
         for name in ("k_idx", "q_idx"):
             inputs[name][..., :1] = sink
+    return inputs
+
+
+def make_leaves(
+    case: Case, names: Iterable[str] = DIFFERENTIABLE, **others: Tensor
+) -> dict[str, Tensor]:
+    """The arguments, `others` in place of theirs, with those named as leaves that require grad."""
+    inputs = make_inputs(case) | others
+    for name in names:
+        inputs[name].requires_grad_()
     return inputs
 
 

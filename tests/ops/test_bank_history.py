@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from op_cases import DIFFERENTIABLE, Case, call, make_inputs
+from op_cases import DIFFERENTIABLE, Case, call, make_inputs, make_leaves
 
 from sdm_runtime.ops.call import bank_history, versions
 
@@ -17,12 +17,7 @@ QUANTS = ["none", "bf16", "fp8", "int4"]
 
 
 def leaves(case=CASE, bank=None, names=INPUTS):
-    inputs = make_inputs(case)
-    if bank is not None:
-        inputs["memory"] = bank
-    for name in names:
-        inputs[name].requires_grad_()
-    return inputs
+    return make_leaves(case, names, **({} if bank is None else {"memory": bank}))
 
 
 def other(bank, seed=1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_cases import DIFFERENTIABLE, Case, call, expected, make_grad, make_inputs, run
+from op_cases import DIFFERENTIABLE, Case, call, expected, make_grad, make_inputs, make_leaves, run
 from op_cases import relative_error as error
 
 CASE = Case(T=70, S=12)
@@ -21,10 +21,7 @@ CASES = {
 
 
 def leaves(case=CASE, names=DIFFERENTIABLE):
-    inputs = make_inputs(case)
-    for name in names:
-        inputs[name].requires_grad_()
-    return inputs
+    return make_leaves(case, names)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,17 +8,14 @@ import warnings
 
 import pytest
 import torch
-from op_cases import DIFFERENTIABLE, Case, call, make_grad, make_inputs, run
+from op_cases import Case, call, make_grad, make_inputs, make_leaves, run
 
 CASE = Case(T=37, S=12)
 REFUSED = "expected no gradient of the bank as it is after a call"
 
 
 def leaves():
-    inputs = make_inputs(CASE)
-    for name in DIFFERENTIABLE:
-        inputs[name].requires_grad_()
-    return inputs
+    return make_leaves(CASE)
 
 
 def test_a_use_after_the_call_in_one_loss_is_refused():

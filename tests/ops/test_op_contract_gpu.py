@@ -6,7 +6,7 @@ import gc
 
 import pytest
 import torch
-from op_cases import DIFFERENTIABLE, Case, call, make_grad, make_inputs
+from op_cases import DIFFERENTIABLE, Case, call, make_grad, make_inputs, make_leaves
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import checkpoint
 
@@ -23,10 +23,7 @@ CASES = {
 
 
 def leaves(case=CASE, names=DIFFERENTIABLE):
-    inputs = {name: x.cuda() for name, x in make_inputs(case).items()}
-    for name in names:
-        inputs[name].requires_grad_()
-    return inputs
+    return make_leaves(case, names, **{name: x.cuda() for name, x in make_inputs(case).items()})
 
 
 def gradients(case, inputs, readings, **options):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from op_cases import DIFFERENTIABLE, Case, call, make_grad, make_inputs, run
+from op_cases import DIFFERENTIABLE, Case, call, make_grad, make_inputs, make_leaves, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sdm_runtime import CudaError, dispatch
@@ -22,10 +22,7 @@ BROKEN = "expected a whole bank, got one that is half written"
 
 
 def leaves(case=CASE):
-    inputs = make_inputs(case)
-    for name in DIFFERENTIABLE[1:]:
-        inputs[name].requires_grad_()
-    return inputs
+    return make_leaves(case, DIFFERENTIABLE[1:])
 
 
 class Interrupted(KeyboardInterrupt):

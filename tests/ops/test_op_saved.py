@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from op_cases import DIFFERENTIABLE, Case, call, make_grad, make_inputs, run
+from op_cases import DIFFERENTIABLE, Case, call, make_grad, make_inputs, make_leaves, run
 from op_cases import relative_error as error
 from torch.utils.checkpoint import checkpoint
 
@@ -14,10 +14,7 @@ CASE = Case(T=37, S=12)
 
 
 def _leaves(case=CASE, names=DIFFERENTIABLE):
-    inputs = make_inputs(case)
-    for name in names:
-        inputs[name].requires_grad_()
-    return inputs
+    return make_leaves(case, names)
 
 
 def test_saved_tensors_may_be_moved_away():

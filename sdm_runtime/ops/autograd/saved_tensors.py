@@ -15,10 +15,8 @@ from torch import Tensor
 
 from sdm_runtime.ops.autograd.fingerprints import fingerprint, is_own, remember_own
 from sdm_runtime.ops.call.call import Call
-from sdm_runtime.ops.chunks.records import records_layout
+from sdm_runtime.ops.chunks.records import arena_of
 from sdm_runtime.ops.forward.store import Saved
-from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT
-from sdm_runtime.tensor.arena import Arena
 from sdm_runtime.tensor.refs import capturing
 from sdm_runtime.tensor.words import dtype_word
 
@@ -97,9 +95,7 @@ class HandedOver:
                 "[sdm_write_read] backward: expected the saved records as the forward left them, "
                 "got other bits from a saved-tensor hook: their bytes are no numbers to round"
             )
-        if memory.data_ptr() % PLAN_ALIGNMENT:  # its parts' offsets assume this
-            memory = memory.clone()
-        parts: dict[str, Any] = whole | {"records": self._records(memory)}
+        parts: dict[str, Any] = whole | {"records": arena_of(memory, self._call.geometry)}
         exact = same["snapshot"] and same.get("scales", True)
         return TakenBack(Saved(**parts), exact, same["delta"])
 
@@ -122,11 +118,8 @@ class HandedOver:
                 "got some that were written since"
             )
         parts: list[Any] = [*tensors]
-        parts[_RECORDS] = self._records(memory)
+        parts[_RECORDS] = arena_of(memory, self._call.geometry)
         return TakenBack(Saved(*parts), exact=True, same_delta=True)
-
-    def _records(self, memory: Tensor) -> Arena:
-        return Arena(records_layout(self._call.geometry), memory.view(torch.int64))
 
     def _same(self, tensors: dict[str, Tensor | None]) -> dict[str, bool]:
         """Which of the watched tensors have the bits that they had."""

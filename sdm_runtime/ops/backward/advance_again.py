@@ -12,11 +12,14 @@ from torch import Tensor
 
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry, part_of
-from sdm_runtime.ops.chunks.records import ChainRecords, records_of, segment_records
+from sdm_runtime.ops.chunks.records import (
+    ChainRecords,
+    entry_places,
+    records_of,
+    segment_records,
+)
 from sdm_runtime.ops.forward.chain import write_chain
 from sdm_runtime.ops.forward.store import Saved
-
-_TOKEN_SHIFT, _TOKEN_MASK, _WRITE_MASK = 9, 0xFF, 0xFF  # docs/step_chain.md, section 3
 
 
 def advance_again(bank: Tensor, saved: Saved, call: Call) -> None:
@@ -39,7 +42,6 @@ def advance_again(bank: Tensor, saved: Saved, call: Call) -> None:
 def _updates(records: ChainRecords, geometry: Geometry) -> Tensor:
     """What fx_write reads, int32 [G, n, 4], from the backward's records of G chunks."""
     word, row, _, decay = records.rec.unbind(-1)
-    token, write = word >> _TOKEN_SHIFT & _TOKEN_MASK, word & _WRITE_MASK
-    place = (token * geometry.writes + write).clamp_max_(geometry.chunk_writes - 1)
+    place = entry_places(word, geometry.writes).clamp_max_(geometry.chunk_writes - 1)
     scales = records.pd.view(torch.int32).view(word.shape).gather(1, place.long())
     return torch.stack((word, row, scales, decay), -1)

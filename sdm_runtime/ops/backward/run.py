@@ -12,17 +12,13 @@ from sdm_runtime.errors import CudaError, PlanError
 from sdm_runtime.ops.backward import chain as chain_run
 from sdm_runtime.ops.backward.advance_again import advance_again
 from sdm_runtime.ops.backward.operands import ChainOperands, allocate_operands, fill_operands
-from sdm_runtime.ops.backward.terms import (
-    InputGradients,
-    TermsRoom,
-    input_gradients,
-)
+from sdm_runtime.ops.backward.terms import InputGradients, TermsRoom, input_gradients
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry
 from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape
 from sdm_runtime.ops.chunks.chunk_kernels import WeightGradients, kernel_dtype
 from sdm_runtime.ops.forward.store import Saved
-from sdm_runtime.ops.routes.step_chain import PassChain, report
+from sdm_runtime.ops.routes.step_chain import report
 
 
 class Lease(Protocol):
@@ -184,13 +180,8 @@ def _run_chain(
             "[sdm_write_read] backward: the step chain failed and left the bank half restored: "
             f"{error}"
         ) from error
-    _report(chain, operands, call)
+    report("sdm_write_read.backward", call, chain.gemm, operands.bank.device, (chain,))
     offer_chain(offered)
-
-
-def _report(chain: PassChain, operands: ChainOperands, call: Call) -> None:
-    device = operands.bank.device
-    report("sdm_write_read.backward", call, chain.gemm, device, (chain,))
 
 
 def _issued_nothing(error: BaseException) -> bool:

@@ -73,9 +73,9 @@ class TermsRoom:
     def __init__(self, operands: ChainOperands, geometry: Geometry, gates: int) -> None:
         """Take the memory; gates: of a token, 1 or W."""
         largest = next(geometry.segments(cuda=operands.bank.is_cuda))
-        self._largest = largest.steps * geometry.sequences
+        chunks = largest.steps * geometry.sequences
         self._geometry = geometry
-        self._arena = _layout(geometry, self._largest, gates).allocate(operands.bank)
+        self._arena = _layout(geometry, chunks, gates).allocate(operands.bank)
 
     def dots(self, operands: ChainOperands) -> RowDots:
         """Where the sums over planes go; a single plane is its own."""

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from sdm_runtime.ops.call.broken_banks import note_own_write
 from sdm_runtime.ops.call.versions import set_version, take_new_version
-
-Span = tuple[int, int]  # the first byte in the storage, and the end
+from sdm_runtime.tensor.storages import Span, overlap, span_of, storage_key
 
 
 class Writer(Protocol):
@@ -158,12 +157,12 @@ class BankHistory:
         if place is None or place == len(self._entries) - 1:
             return False
         span = self._entries[place].span
-        return any(_overlap(span, entry.span) for entry in self._entries[place + 1 :])
+        return any(overlap(span, entry.span) for entry in self._entries[place + 1 :])
 
     def meets(self, bank: Tensor, holds: Callable[[Advance], bool]) -> bool:
         """Whether a call that has advanced rows of the bank fulfils a condition."""
         span = span_of(bank)
-        calls = (e.advance() for e in self._entries if _overlap(e.span, span))
+        calls = (e.advance() for e in self._entries if overlap(e.span, span))
         return any(call is not None and holds(call) for call in calls)
 
     def _place(self, advance: Advance) -> int | None:
@@ -197,7 +196,7 @@ class BankHistory:
         """
         spans = [span]
         for entry in reversed(entries):
-            if any(_overlap(entry.span, lost) for lost in spans):
+            if any(overlap(entry.span, lost) for lost in spans):
                 spans.append(entry.span)
                 if (advance := entry.advance()) is not None:
                     advance.written_by_others()
@@ -238,23 +237,13 @@ def history_lock() -> AbstractContextManager[bool]:
 
 def find_history(bank: Tensor) -> BankHistory | None:
     """The history of the bank's storage, if calls on it may be undone."""
-    return _histories.get(bank.untyped_storage()._cdata) if _histories else None
+    return _histories.get(storage_key(bank)) if _histories else None
 
 
 def history_of(bank: Tensor) -> BankHistory:
     """The same; a new one if there is none."""
-    key = bank.untyped_storage()._cdata
+    key = storage_key(bank)
     history = _histories.get(key)
     if history is None:
         history = _histories[key] = BankHistory()
     return history
-
-
-def span_of(x: Tensor) -> Span:
-    """The bytes of a contiguous tensor within its storage, which may be moved as a whole."""
-    begin = int(x.storage_offset()) * x.itemsize
-    return begin, begin + x.nbytes
-
-
-def _overlap(a: Span, b: Span) -> bool:
-    return a[0] < b[1] and b[0] < a[1]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from sdm_runtime.tensor.storages import ByStorage
+from sdm_runtime.tensor.storages import ByStorage, Span, overlap, span_of
 
 _OP = "sdm_write_read"
 
@@ -14,8 +14,7 @@ _OP = "sdm_write_read"
 class _Broken(NamedTuple):
     version: int | None  # None: inference tensors have none
     reason: str
-    first: int  # byte of the storage
-    end: int
+    span: Span  # of the bank in its storage
 
 
 _broken: ByStorage[_Broken] = ByStorage()
@@ -23,8 +22,7 @@ _broken: ByStorage[_Broken] = ByStorage()
 
 def mark_broken(bank: Tensor, reason: str) -> None:
     """Remember that the bank holds neither the contents before a call nor those after it."""
-    first = int(bank.storage_offset()) * bank.itemsize
-    _broken.keep(bank, _Broken(_version(bank), reason, first, first + bank.nbytes))
+    _broken.keep(bank, _Broken(_version(bank), reason, span_of(bank)))
 
 
 def check_whole(bank: Tensor) -> None:
@@ -38,8 +36,7 @@ def check_whole(bank: Tensor) -> None:
     if known.version is not None and _version(bank) != known.version:
         _broken.forget(bank)
         return
-    first = int(bank.storage_offset()) * bank.itemsize
-    if known.first < first + bank.nbytes and first < known.end:
+    if overlap(known.span, span_of(bank)):
         raise RuntimeError(
             f"[{_OP}] memory: expected a whole bank, got one that is half written: {known.reason}. "
             "Write the bank anew (memory.copy_(...)) or pass another one"

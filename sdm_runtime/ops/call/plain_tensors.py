@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from sdm_runtime.tensor.refs import READER, check_memory, extent_bytes
+from sdm_runtime.tensor.transforms import has_tangent, may_transform
 from sdm_runtime.tensor.words import layout_word
 
 _OP = "sdm_write_read"
@@ -32,7 +32,7 @@ def are_plain(tensors: dict[str, Tensor]) -> bool:
 
     Only of ordinary tensors; what it does not know is no.
     """
-    if forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None:
+    if may_transform():
         return False
     for x in tensors.values():
         if type(x) is not Tensor and type(x) is not nn.Parameter:
@@ -49,7 +49,7 @@ def check_untransformed(name: str, x: Tensor) -> None:
             f"[{_OP}] {name}: expected a tensor outside of torch.func (the operation has a "
             "backward of its own and no rules for vmap, grad or jvp), got one inside"
         )
-    if forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
+    if has_tangent(x):
         raise ValueError(
             f"[{_OP}] {name}: expected no tangent (there is no forward-mode derivative), got one"
         )

@@ -52,6 +52,15 @@ def rows_shape(geometry: Geometry, heads: int | None) -> tuple[int, ...]:
     return geometry.sequences // heads, geometry.tokens, heads, geometry.head_dim
 
 
+def new_readings(bank: Tensor, inputs: Inputs, geometry: Geometry) -> Tensor:
+    """Room for a call's readings: [P*T, hd], or [B, T, H, hd] where v is, of the bank's dtype.
+
+    In its last shape: autograd would refuse to let the caller change a view in place.
+    """
+    shape = rows_shape(geometry, heads_of(inputs))
+    return bank.new_empty(shape if len(shape) == 4 else (shape[0] * shape[1], shape[2]))
+
+
 def stage(x: Tensor, geometry: Geometry, segment: Segment, dtype: torch.dtype) -> Tensor:
     """Cut x [P, T, D] or [B, T, H, D] into the segment's chunks: [steps * P, C, D], contiguous."""
     shape = (segment.steps * geometry.sequences, geometry.chunk, x.shape[-1])

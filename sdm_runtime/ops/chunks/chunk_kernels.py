@@ -71,13 +71,6 @@ class WeightTerms(NamedTuple):
     terms: Tensor  # f64 [N, E, 2]
     gates: Tensor | None  # f64 [N*C, W]: each write's part of its token's gate
 
-    @classmethod
-    def allocate(cls, events: Tensor, geometry: Geometry, gates: int) -> WeightTerms:
-        """For events [N, E, 2], and gates of a token: 1 or W."""
-        shape = (events.shape[0] * geometry.chunk, geometry.writes)
-        apart = gates < geometry.writes
-        return cls(torch.empty_like(events), events.new_empty(shape) if apart else None)
-
 
 def kernel_dtype(dtype: torch.dtype) -> torch.dtype:
     """The floating dtype that stands in for `dtype` in the kernels."""

@@ -59,6 +59,13 @@ def _layout(geometry: Geometry) -> ArenaLayout:
     return ArenaLayout(parts, alignment=PLAN_ALIGNMENT)
 
 
+def arena_of(memory: Tensor, geometry: Geometry) -> Arena:
+    """The records in a copy of their arena's memory, contiguous int64 or its bytes, anywhere."""
+    if memory.data_ptr() % PLAN_ALIGNMENT:  # the parts' offsets assume this
+        memory = memory.clone()
+    return Arena(records_layout(geometry), memory.view(torch.int64))
+
+
 def records_of(arena: Arena) -> ChainRecords:
     """All of them, as tensors."""
     parts: dict[str, Any] = {name: arena.get(name) for name in ChainRecords._fields}
@@ -82,3 +89,27 @@ def segment_records(records: ChainRecords, geometry: Geometry, segment: Segment)
         qrec=r.qrec[where],
         cpe=None if r.cpe is None else r.cpe[where],
     )
+
+
+# Bits of a record's word, and of an event's (docs/step_chain.md, section 3); bit 31: the first of
+# its slot's group.
+INVALID = 1 << 17
+_TOKEN_SHIFT, _TOKEN_MASK, _ENTRY_MASK = 9, 0xFF, 0xFF
+
+
+def group_rows(records: Tensor) -> tuple[Tensor, Tensor]:
+    """Each group's bank row, int64 [P, C*W] by ordinal, and which ordinals are groups.
+
+    records: int32 [P, C*W, 4], write entries sorted by slot.
+    """
+    word, row = records[..., 0], records[..., 1].long()
+    first = (word < 0) & (word & INVALID == 0)
+    groups = torch.arange(word.shape[1], device=word.device) < first.sum(1, keepdim=True)
+    rows = torch.zeros_like(row)
+    rows[groups] = row[first]
+    return rows, groups
+
+
+def entry_places(word: Tensor, entries: int) -> Tensor:
+    """Where each record's entry stands among its chunk's, by token; entries: of a token."""
+    return (word >> _TOKEN_SHIFT & _TOKEN_MASK) * entries + (word & _ENTRY_MASK)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdm_runtime.ops.call.geometry import Geometry, Segment
+from sdm_runtime.ops.call.geometry import Geometry
+from sdm_runtime.ops.chunks.records import group_rows
 from sdm_runtime.ops.forward.store import SegmentBuffers
 from sdm_runtime.tensor.refs import capturing
-
-_INVALID = 1 << 17  # bit of a record's word; bit 31: the first of its slot
 
 
 class StepsWritten:
     """Which steps of a segment have written the bank: the first so many."""
 
-    def __init__(self, segment: Segment, room: SegmentBuffers) -> None:
-        """None yet."""
-        self.segment, self.room = segment, room
+    def __init__(self, room: SegmentBuffers) -> None:
+        """None yet, with these buffers."""
+        self.room = room
         self.marks: list[None] = []  # of each run that has been issued
         self.together = 1  # the steps of a run
         self._of_failed: int | None = 0  # steps of a run that failed; None: unknown
@@ -40,9 +39,9 @@ class Progress:
         """None yet."""
         self._begun: list[StepsWritten] = []
 
-    def begin(self, segment: Segment, room: SegmentBuffers) -> StepsWritten:
+    def begin(self, room: SegmentBuffers) -> StepsWritten:
         """A segment's steps are about to run, with these buffers."""
-        self._begun.append(StepsWritten(segment, room))
+        self._begun.append(StepsWritten(room))
         return self._begun[-1]
 
     def undo(self, bank: Tensor, geometry: Geometry, *, exact: bool) -> bool:
@@ -74,13 +73,10 @@ def _restore(bank: Tensor, geometry: Geometry, room: SegmentBuffers, steps: int)
     records, snapshot = room.records, room.snapshot
     if records is None or snapshot is None:
         return False
-    rows_of_chunk = snapshot.shape[0] // records.rec.shape[0]
+    old_rows = snapshot.view(records.rec.shape[0], -1, snapshot.shape[1])  # by chunk and ordinal
     for step in reversed(range(steps)):
-        first_chunk = step * geometry.sequences
-        record = records.rec[first_chunk : first_chunk + geometry.sequences]
-        word = record[..., 0]
-        first = (word < 0) & (word & _INVALID == 0)  # of each slot's group
-        chunks = torch.arange(first_chunk, first_chunk + geometry.sequences, device=bank.device)
-        kept = chunks.unsqueeze(1) * rows_of_chunk + first.cumsum(1) - 1
-        bank.index_copy_(0, record[..., 1][first].long(), snapshot[kept[first]])
+        here = slice(step * geometry.sequences, (step + 1) * geometry.sequences)
+        rows, groups = group_rows(records.rec[here])
+        kept = groups[:, : old_rows.shape[1]]  # no chunk has more groups than snapshot rows
+        bank.index_copy_(0, rows[groups], old_rows[here][kept])
     return True

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.geometry import Geometry, Segment
-from sdm_runtime.ops.call.staging import Inputs, heads_of, rows_shape, stage, unstage
+from sdm_runtime.ops.call.staging import Inputs, heads_of, new_readings, rows_shape, stage, unstage
 from sdm_runtime.ops.call.versions import raise_version
 from sdm_runtime.ops.chunks.chunk_kernels import (
     ChunkEvents,
@@ -38,10 +38,8 @@ def run_forward(
     segments, so their bits agree.
     """
     geometry, progress = call.geometry, progress or Progress()
-    # Allocated in its last shape: autograd would refuse to let the caller change a view in place.
-    shape = rows_shape(geometry, heads_of(inputs))
-    readings = bank.new_empty(shape if len(shape) == 4 else (shape[0] * shape[1], shape[2]))
-    rows = readings.view(shape)
+    readings = new_readings(bank, inputs, geometry)
+    rows = readings.view(rows_shape(geometry, heads_of(inputs)))
     segments = list(geometry.segments(cuda=bank.is_cuda))
     store: Store
     if keep:
@@ -96,7 +94,7 @@ def _run_segment(
         number, updates = segment.first + step, steps.updates[here]
         return run_token_step(number, bank, v[here], inputs, events, updates, geometry)
 
-    written = progress.begin(segment, room)
+    written = progress.begin(room)
     done = run_steps(operands, pairs.qk, geometry, segment, token_by_token, written)
 
     # What the steps did not need: the readings of the chunk's own writes, added to the old ones.

@@ -18,8 +18,9 @@ from torch import Tensor
 from sdm_runtime.ops.call.geometry import Geometry, Segment
 from sdm_runtime.ops.call.staging import Inputs, stage_chunks
 from sdm_runtime.ops.chunks.chunk_kernels import ChunkEvents
+from sdm_runtime.ops.chunks.records import INVALID, group_rows
 
-_READ, _INVALID = 1 << 29, 1 << 17  # bits of an event's word; bit 31: the first of its slot
+_READ = 1 << 29  # bit of an event's word
 
 
 class TokenStep(NamedTuple):
@@ -54,8 +55,8 @@ def run_token_step(
     p, c, n = geometry.sequences, geometry.chunk, geometry.chunk_writes
     chunks = stage_chunks(inputs, geometry, Segment(step, step + 1), bank.dtype)
     slot, source = _places(events, geometry)
-    group_rows, written = _group_rows(updates)
-    rows = bank[group_rows].to(torch.float32)
+    bank_rows, written = group_rows(updates)
+    rows = bank[bank_rows].to(torch.float32)
     old = bank[chunks.q_rows].to(torch.float32)
 
     # One more row takes the padding's writes.
@@ -77,7 +78,7 @@ def run_token_step(
         row = torch.where(seen >= 0, row, old[:, t])
         readings[:, t] = (q[:, t].unsqueeze(2) * row).sum(1)
     delta = beta.unsqueeze(2) * innovation
-    return TokenStep(innovation, delta, readings, group_rows[written], now[:, :n][written])
+    return TokenStep(innovation, delta, readings, bank_rows[written], now[:, :n][written])
 
 
 def _add_in_order(rows: Tensor, slots: Tensor, values: Tensor) -> None:
@@ -91,21 +92,11 @@ def _add_in_order(rows: Tensor, slots: Tensor, values: Tensor) -> None:
         rows[at] = rows[at] + values[:, w]
 
 
-def _group_rows(updates: Tensor) -> tuple[Tensor, Tensor]:
-    """Each group's bank row, int64 [P, C*W] by ordinal, and which ordinals are groups."""
-    word, row = updates[..., 0], updates[..., 1].long()
-    first = (word < 0) & (word & _INVALID == 0)
-    groups = torch.arange(word.shape[1], device=word.device) < first.sum(1, keepdim=True)
-    rows = torch.zeros_like(row)
-    rows[groups] = row[first]
-    return rows, groups
-
-
 def _places(events: ChunkEvents, geometry: Geometry) -> tuple[Tensor, Tensor]:
     """Each staged write's group [P, C, W] (C*W: padding); the group each read sees (-1: none)."""
     word = events.events.view(torch.int32)[..., 3]
     place = torch.arange(word.shape[1], device=word.device)
-    write = (word & (_READ | _INVALID)) == 0
+    write = (word & (_READ | INVALID)) == 0
     start = torch.where(word < 0, place, 0).cummax(1).values
     last_write = torch.where(write, place, -1).cummax(1).values
     opens = write & (torch.nn.functional.pad(last_write, (1, -1), value=-1) < start)

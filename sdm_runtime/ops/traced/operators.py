@@ -19,15 +19,8 @@ from torch import Tensor
 from sdm_runtime.ops.autograd.eager import write_read
 from sdm_runtime.ops.call.checks import check_form
 from sdm_runtime.ops.call.plain_tensors import check_untransformed
-from sdm_runtime.ops.call.staging import Inputs
-from sdm_runtime.ops.traced.parts import (
-    INPUTS,
-    Sizes,
-    define,
-    fake_call,
-    implement,
-    new_readings,
-)
+from sdm_runtime.ops.call.staging import Inputs, new_readings
+from sdm_runtime.ops.traced.parts import INPUTS, Sizes, define, fake_call, implement
 from sdm_runtime.ops.traced.tracing import claim, is_graph_input, is_real
 from sdm_runtime.tensor.differentiable import once_differentiable
 

@@ -21,13 +21,12 @@ from sdm_runtime.ops.call.call import Call
 from sdm_runtime.ops.call.checks import check_backend, check_call, check_form
 from sdm_runtime.ops.call.geometry import MIN_CHUNK, Geometry
 from sdm_runtime.ops.call.quant import snapshot_format
-from sdm_runtime.ops.call.staging import Inputs, rows_shape
+from sdm_runtime.ops.call.staging import Inputs, new_readings, rows_shape
 from sdm_runtime.ops.call.versions import raise_version
-from sdm_runtime.ops.chunks.records import records_layout
+from sdm_runtime.ops.chunks.records import arena_of
 from sdm_runtime.ops.forward.run import run_forward
 from sdm_runtime.ops.forward.store import KeepStore, Saved
-from sdm_runtime.ops.routes.bound_chains import PLAN_ALIGNMENT, release_memory
-from sdm_runtime.tensor.arena import Arena
+from sdm_runtime.ops.routes.bound_chains import release_memory
 from sdm_runtime.tensor.words import describe, dtype_word
 
 _LIBRARY = torch.library.Library("sdm_runtime", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -208,8 +207,6 @@ def _backward(memory: Tensor, *tensors: Tensor, **sizes: Any) -> tuple[Tensor, .
     _check_backward(memory, given, grad_readings)
     _check_saved(memory, call, (*saved, records))
     delta, innovation, x, qx, snapshot, scales = (x.contiguous() for x in saved)
-    if records.data_ptr() % PLAN_ALIGNMENT:  # its parts' offsets assume this
-        records = records.clone()
     made = Saved(
         delta=delta,
         innovation=innovation,
@@ -217,7 +214,7 @@ def _backward(memory: Tensor, *tensors: Tensor, **sizes: Any) -> tuple[Tensor, .
         qx=qx,
         snapshot=snapshot,
         scales=scales if call.form.scaled else None,
-        records=Arena(records_layout(call.geometry), records.contiguous()),
+        records=arena_of(records.contiguous(), call.geometry),
     )
     bank = _Bank(memory.detach())
     with _running(memory):
@@ -288,13 +285,6 @@ def fake_call(memory: Tensor, inputs: Inputs, options: dict[str, Any]) -> tuple[
     g = call.geometry
     fixed = g._replace(writes=int(g.writes), reads=int(g.reads), head_dim=int(g.head_dim))
     return inputs, call._replace(geometry=fixed)
-
-
-def new_readings(memory: Tensor, inputs: Inputs, geometry: Geometry) -> Tensor:
-    """Room for the readings, as the forward allocates it."""
-    heads = inputs.v.shape[2] if inputs.v.dim() == 4 else None
-    shape = rows_shape(geometry, heads)
-    return memory.new_empty(shape if len(shape) == 4 else (shape[0] * shape[1], shape[2]))
 
 
 def define(name: str, schema: str, run: Any, fake: Any) -> None:
